@@ -1,0 +1,174 @@
+//! Settings of a table, their defaults, and what starts it.
+
+use crate::clock::Clock;
+use crate::driver::Driver;
+use crate::error::BuildError;
+use crate::policy::Backoff;
+use crate::shared::Shared;
+use crate::table::PeerTable;
+use crate::transport::Transport;
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// Settings of a table. Each setter states its default.
+pub struct Builder<T> {
+    transport: T,
+    config: Config,
+    clock: Clock,
+    seed: Option<u64>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) stripes: usize,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) close_timeout: Duration,
+    pub(crate) drain_deadline: Duration,
+    pub(crate) max_concurrent_connects: usize,
+    pub(crate) max_concurrent_closes: usize,
+    pub(crate) max_stuck: usize,
+    pub(crate) max_peers: usize,
+    pub(crate) max_transfers_per_peer: usize,
+    pub(crate) backoff: Backoff,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        Config {
+            stripes: cores.next_power_of_two().clamp(4, 16),
+            connect_timeout: Duration::from_secs(5),
+            close_timeout: Duration::from_secs(5),
+            drain_deadline: Duration::from_secs(5),
+            max_concurrent_connects: 32,
+            max_concurrent_closes: 8,
+            max_stuck: 32,
+            max_peers: 1 << 20,
+            max_transfers_per_peer: 1 << 16,
+            backoff: Backoff::default(),
+        }
+    }
+}
+
+impl<T: Transport> Builder<T> {
+    pub(crate) fn new(transport: T) -> Self {
+        Builder { transport, config: Config::default(), clock: Clock::system(), seed: None }
+    }
+
+    /// Cache lines a peer's leases are counted on: a power of two from 1 to 64. As many as threads send to one peer at
+    /// once; each costs 256 bytes per peer. Default: the cores there are, from 4 to 16.
+    pub fn stripes(mut self, stripes: usize) -> Self {
+        self.config.stripes = stripes;
+        self
+    }
+
+    /// How long one attempt may take before it fails and gives up its permit. Default 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.config.connect_timeout = timeout;
+        self
+    }
+
+    /// How long one native close may take before another thread takes its place; it goes on. Default 5 s.
+    pub fn close_timeout(mut self, timeout: Duration) -> Self {
+        self.config.close_timeout = timeout;
+        self
+    }
+
+    /// How long an old connection may stay in use before its transfers end as `Unknown`, and before who waits for a
+    /// reconnect that needs it closed is answered `Undrained`. Leases are never broken. Default 5 s.
+    pub fn drain_deadline(mut self, after: Duration) -> Self {
+        self.config.drain_deadline = after;
+        self
+    }
+
+    /// Attempts younger than `connect_timeout` at once, in the whole table; the others wait in line. Default 32.
+    pub fn max_concurrent_connects(mut self, limit: usize) -> Self {
+        self.config.max_concurrent_connects = limit;
+        self
+    }
+
+    /// Native closes at once. Default 8.
+    pub fn max_concurrent_closes(mut self, limit: usize) -> Self {
+        self.config.max_concurrent_closes = limit;
+        self
+    }
+
+    /// Threads that native connects may hold beyond their deadline before new connects are answered `Busy`. Default 32.
+    pub fn max_stuck(mut self, limit: usize) -> Self {
+        self.config.max_stuck = limit;
+        self
+    }
+
+    /// Peers in the table, those being removed included. Default 1,048,576.
+    pub fn max_peers(mut self, limit: usize) -> Self {
+        self.config.max_peers = limit;
+        self
+    }
+
+    /// Transfers of one peer that are in flight or in quarantine; more are refused. Default 65,536.
+    pub fn max_transfers_per_peer(mut self, limit: usize) -> Self {
+        self.config.max_transfers_per_peer = limit;
+        self
+    }
+
+    /// When to try again. Default [`Backoff::default`].
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.config.backoff = backoff;
+        self
+    }
+
+    /// Where the jitter's random sequence starts; for repeatable tests. Default: random.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// The clock of the driver and of all deadlines. Default: the system's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Starts the table and its driver thread, `peerage-driver`. Connecting and closing threads start when needed.
+    ///
+    /// # Errors
+    /// [`BuildError`] if a setting makes no sense or the system gives no thread.
+    pub fn build(self) -> Result<PeerTable<T>, BuildError> {
+        let Config { stripes, max_concurrent_connects, max_concurrent_closes, max_peers, .. } = self.config;
+        if !stripes.is_power_of_two() || stripes > 64 {
+            return Err(BuildError::Stripes { given: stripes });
+        }
+        for (limit, name) in [
+            (max_concurrent_connects, "max_concurrent_connects"),
+            (max_concurrent_closes, "max_concurrent_closes"),
+            (max_peers, "max_peers"),
+        ] {
+            if limit == 0 {
+                return Err(BuildError::Zero { limit: name });
+            }
+        }
+        let seed = self.seed.unwrap_or_else(|| crate::name::Incarnation::random().0);
+        let shared = Shared::new(self.transport, self.config, self.clock, seed);
+        let driver = Driver::new(shared.clone());
+        let driver = thread::Builder::new()
+            .name("peerage-driver".into())
+            .spawn(move || driver.run())
+            .map_err(BuildError::Thread)?;
+        shared.queue.driven_by(driver.thread().clone());
+        let weak = Arc::downgrade(&shared);
+        shared.clock.on_advance(move || {
+            if let Some(shared) = weak.upgrade() {
+                shared.queue.wake();
+            }
+        });
+        Ok(PeerTable::new(shared))
+    }
+}
+
+impl<T> fmt::Debug for Builder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("config", &self.config).field("clock", &self.clock).finish_non_exhaustive()
+    }
+}

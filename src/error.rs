@@ -1,0 +1,582 @@
+//! Why an operation did not happen: one enum per operation, each saying whether anything was sent.
+
+use crate::name::{MAX_NAME, PeerName};
+use crate::region::RegionId;
+use crate::state::{Generation, Phase};
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Why a text is not a name.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// It has no characters.
+    #[error("a peer's name must not be empty")]
+    Empty,
+    /// It does not fit a handshake.
+    #[error("a peer's name has at most {MAX_NAME} bytes, this one has {bytes}")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// It would garble logs.
+    #[error("the name \"{name}\" has a control character at byte {at}")]
+    Control {
+        /// The name, escaped.
+        name: String,
+        /// Where.
+        at: usize,
+    },
+}
+
+/// A range outside its region or slice. Nothing was copied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{len} bytes at {offset} are outside region {} of {region_len} bytes", region.0)]
+pub struct OutOfRegion {
+    /// The region.
+    pub region: RegionId,
+    /// Start of the range asked for.
+    pub offset: usize,
+    /// Its length.
+    pub len: usize,
+    /// The region's length.
+    pub region_len: usize,
+}
+
+/// Why a table was not built.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The number of stripes is not a power of two from 1 to 64.
+    #[error("stripes must be a power of two from 1 to 64, not {given}")]
+    Stripes {
+        /// What was asked for.
+        given: usize,
+    },
+    /// A limit that must be at least one is zero.
+    #[error("{limit} must be at least 1")]
+    Zero {
+        /// Which.
+        limit: &'static str,
+    },
+    /// The operating system gave no thread.
+    #[error("the table's driver thread could not be started")]
+    Thread(#[source] std::io::Error),
+}
+
+/// Why a peer was not inserted. The table is unchanged.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InsertError {
+    /// The name is not one.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The name is our own.
+    #[error("\"{name}\" is this process's own name; give every process its own")]
+    OwnName {
+        /// The name.
+        name: PeerName,
+    },
+    /// The name is live with another address. Remove that peer first, and insert when its removal has resolved.
+    #[error("peer \"{name}\" is live at {live}; remove it before inserting it at {given}")]
+    NameConflict {
+        /// The name.
+        name: PeerName,
+        /// The address the table has.
+        live: String,
+        /// The address that was given.
+        given: String,
+    },
+    /// The table holds as many peers as it may.
+    #[error("peer \"{name}\" not inserted: the table holds its {limit} peers; remove some or raise `max_peers`")]
+    TooManyPeers {
+        /// The name.
+        name: PeerName,
+        /// The table's limit.
+        limit: usize,
+    },
+    /// The name's previous peer is still closing and the transport has one slot per name. Wait for its removal to resolve.
+    #[error("peer \"{name}\" is still being removed; insert it when the removal has resolved")]
+    StillRemoving {
+        /// The name.
+        name: PeerName,
+    },
+    /// The table is shut down.
+    #[error("peer \"{name}\" not inserted: the table is shut down")]
+    ShutDown {
+        /// The name.
+        name: PeerName,
+    },
+}
+
+/// Why a lease was not granted. Nothing was sent. The lease that saw it has asked for a reconnect, if there is one to make.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not ready: {phase} at {generation}, {reason}")]
+pub struct NotReady {
+    /// Where the peer stands.
+    pub phase: Phase,
+    /// The generation it stands at.
+    pub generation: Generation,
+    /// A hint: not before this will a reconnect start. Exact in [`ReadyError::BackingOff`].
+    pub retry_at: Option<Instant>,
+    /// Why, as far as known without a lock. The text is in [`Peer::record`](crate::Peer::record).
+    pub reason: Reason,
+}
+
+impl fmt::Debug for NotReady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Why a peer is where it is.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Nobody has asked for a connection yet; this call has.
+    NotAsked,
+    /// The first attempt, or the next one, is running.
+    Connecting,
+    /// It is ready.
+    Ready,
+    /// The peer was reported broken; the native code, if any.
+    Broken(Option<i64>),
+    /// The last attempt failed; the native code, if any.
+    ConnectFailed(Option<i64>),
+    /// The last attempt did not end before its deadline.
+    TimedOut,
+    /// The peer answered with another incarnation than its address names.
+    WrongIncarnation,
+    /// The peer speaks another protocol.
+    Incompatible,
+    /// Leases or transfers of the last generation were not given back before the drain deadline.
+    Undrained,
+    /// It is being removed, or was.
+    Removed,
+    /// The table is shut down.
+    ShutDown,
+    /// No peer has this name or id.
+    Unknown,
+    /// A transition is under way; the word says it, the record does not yet.
+    Unsettled,
+    /// The table's driver thread died; nothing will reconnect.
+    DriverDied,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let code = |f: &mut fmt::Formatter<'_>, what: &str, code: &Option<i64>| match code {
+            Some(code) => write!(f, "{what} (native code {code})"),
+            None => f.write_str(what),
+        };
+        match self {
+            Reason::NotAsked => f.write_str("not connected yet"),
+            Reason::Connecting => f.write_str("connecting"),
+            Reason::Ready => f.write_str("ready"),
+            Reason::Broken(native) => code(f, "connection broken", native),
+            Reason::ConnectFailed(native) => code(f, "connect failed", native),
+            Reason::TimedOut => f.write_str("connect timed out"),
+            Reason::WrongIncarnation => f.write_str("another incarnation answered"),
+            Reason::Incompatible => f.write_str("incompatible protocol"),
+            Reason::Undrained => f.write_str("old connection not drained"),
+            Reason::Removed => f.write_str("removed"),
+            Reason::ShutDown => f.write_str("table shut down"),
+            Reason::Unknown => f.write_str("no such peer"),
+            Reason::Unsettled => f.write_str("changing"),
+            Reason::DriverDied => f.write_str("the table's driver died"),
+        }
+    }
+}
+
+/// An error shared by everybody who waited for the same attempt.
+#[derive(Clone)]
+pub struct SharedError(pub(crate) Arc<dyn Error + Send + Sync>);
+
+impl SharedError {
+    /// The transport's error, to downcast.
+    pub fn inner(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &*self.0
+    }
+}
+
+impl fmt::Debug for SharedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for SharedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl Error for SharedError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// Why waiting for a peer ended without it being ready. Nothing was sent.
+#[non_exhaustive]
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ReadyError {
+    /// The attempt failed. `source()` is the transport's error. Everybody who waited for this attempt gets it.
+    #[error("peer \"{peer}\": attempt {generation} failed")]
+    Failed {
+        /// The peer.
+        peer: PeerName,
+        /// The attempt.
+        generation: Generation,
+        /// The transport's error.
+        #[source]
+        error: SharedError,
+    },
+    /// The attempt, or the generation it made, was reported broken before this waiter saw it.
+    #[error("peer \"{peer}\": {generation} was reported broken: {error}")]
+    Reported {
+        /// The peer.
+        peer: PeerName,
+        /// The generation.
+        generation: Generation,
+        /// The reporter's error as text; empty if it had not arrived yet.
+        error: Arc<str>,
+    },
+    /// The attempt did not end before `connect_timeout`. A black-holed peer, or a timeout too short.
+    #[error("peer \"{peer}\": attempt {generation} timed out after {after:?}")]
+    TimedOut {
+        /// The peer.
+        peer: PeerName,
+        /// The attempt.
+        generation: Generation,
+        /// How long it ran.
+        after: Duration,
+    },
+    /// The transport's connect panicked.
+    #[error("peer \"{peer}\": the transport panicked while connecting: {message}")]
+    Panicked {
+        /// The peer.
+        peer: PeerName,
+        /// The panic's message.
+        message: Arc<str>,
+    },
+    /// Another process answers at the peer's address than the one the address was published for.
+    #[error("peer \"{peer}\": address names incarnation {named}, {known} answered")]
+    WrongIncarnation {
+        /// The peer.
+        peer: PeerName,
+        /// What the address names.
+        named: crate::Incarnation,
+        /// What answered.
+        known: crate::Incarnation,
+    },
+    /// The next attempt may not start before `retry_at`. This call did not sleep; ask again then.
+    #[error("peer \"{peer}\" backs off after: {last_error}")]
+    BackingOff {
+        /// The peer.
+        peer: PeerName,
+        /// When the next attempt may start: exact.
+        retry_at: Instant,
+        /// The last failure as text.
+        last_error: Arc<str>,
+    },
+    /// The old connection is still in use and this transport does not allow two. Give back failed leases before waiting.
+    #[error(
+        "peer \"{peer}\": {leases} leases and {transfers} transfers of the old connection are not given back since {oldest:?}"
+    )]
+    Undrained {
+        /// The peer.
+        peer: PeerName,
+        /// Leases not given back.
+        leases: u64,
+        /// Transfers not quiescent.
+        transfers: u64,
+        /// How long ago the old connection stopped admitting: the oldest lease is at least this old.
+        oldest: Duration,
+    },
+    /// Too many black-holed connects hold their threads; no attempt was made and none is counted.
+    #[error("peer \"{peer}\": {stuck} connects are stuck in the transport; try again in {retry_after:?}")]
+    Busy {
+        /// The peer.
+        peer: PeerName,
+        /// How many connects are stuck.
+        stuck: usize,
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The peer is being removed, or was.
+    #[error("peer \"{peer}\" is removed")]
+    Removed {
+        /// The peer.
+        peer: PeerName,
+    },
+    /// The table is shut down.
+    #[error("peer \"{peer}\": the table is shut down")]
+    ShutDown {
+        /// The peer.
+        peer: PeerName,
+    },
+    /// The caller's own deadline passed; the attempt goes on.
+    #[error("peer \"{peer}\" was not ready before the caller's deadline")]
+    Deadline {
+        /// The peer.
+        peer: PeerName,
+    },
+    /// A thread of the table would wait for itself. Use the non-waiting form inside transport calls.
+    #[error("peer \"{peer}\": waiting on a thread of the table would never end")]
+    WouldDeadlock {
+        /// The peer.
+        peer: PeerName,
+    },
+    /// The table's driver thread died; nothing will reconnect. Build a new table and report the bug.
+    #[error("peer \"{peer}\": the table's driver died")]
+    DriverDied {
+        /// The peer.
+        peer: PeerName,
+    },
+}
+
+/// Whether anything may have reached the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// Nothing left this process.
+    No,
+    /// Nobody can tell. Do not repeat blindly.
+    Maybe,
+}
+
+/// Why a notification was not accepted.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum NotifyError<E: Error + 'static> {
+    /// Longer than the transport carries. Nothing was sent; split it, or write it into a granted page.
+    #[error("{len} bytes to \"{peer}\": a notification has at most {max}")]
+    TooLong {
+        /// The peer.
+        peer: PeerName,
+        /// What was given.
+        len: usize,
+        /// What fits.
+        max: usize,
+    },
+    /// The lease's generation is no longer current. Nothing was sent; fail the request and take a new lease.
+    #[error("peer \"{peer}\": lease of {have}, the peer is at {now}")]
+    StaleGeneration {
+        /// The peer.
+        peer: PeerName,
+        /// The lease's.
+        have: Generation,
+        /// The peer's.
+        now: Generation,
+    },
+    /// The outbound queue is full. Nothing was sent; try again later.
+    #[error("peer \"{peer}\" is busy; try again in {retry_after:?}")]
+    Busy {
+        /// The peer.
+        peer: PeerName,
+        /// When.
+        retry_after: Duration,
+    },
+    /// The connection broke; its generation has been reported by this call. Fail the request.
+    #[error("peer \"{peer}\": {generation} is broken")]
+    PeerBroken {
+        /// The peer.
+        peer: PeerName,
+        /// The generation.
+        generation: Generation,
+        /// The transport's error.
+        #[source]
+        source: E,
+        /// Whether anything may have been sent.
+        sent: Sent,
+    },
+    /// A fault on this side. Nothing was sent, and the peer is not to blame.
+    #[error("local fault while sending to \"{peer}\"")]
+    Local {
+        /// The peer.
+        peer: PeerName,
+        /// The transport's error.
+        #[source]
+        source: E,
+    },
+    /// The transport panicked; the generation has been reported. Anything may have been sent.
+    #[error("peer \"{peer}\": the transport panicked: {message}")]
+    Panicked {
+        /// The peer.
+        peer: PeerName,
+        /// The panic's message.
+        message: Arc<str>,
+    },
+}
+
+impl<E: Error + 'static> NotifyError<E> {
+    /// Whether anything may have been sent.
+    pub fn sent(&self) -> Sent {
+        match self {
+            NotifyError::PeerBroken { sent, .. } => *sent,
+            NotifyError::Panicked { .. } => Sent::Maybe,
+            _ => Sent::No,
+        }
+    }
+}
+
+/// Why a transfer was not posted. Nothing was sent unless a variant says so.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum PostError<E: Error + 'static> {
+    /// The local and the remote slice differ in length.
+    #[error("transfer with \"{peer}\": {local} bytes here, {remote} there")]
+    Length {
+        /// The peer.
+        peer: PeerName,
+        /// Of the local slice.
+        local: u64,
+        /// Of the remote slice.
+        remote: u64,
+    },
+    /// The local slice's region is not registered with this table.
+    #[error("transfer with \"{peer}\": region {} is not registered", region.0)]
+    NotRegistered {
+        /// The peer.
+        peer: PeerName,
+        /// The region.
+        region: RegionId,
+    },
+    /// The peer has as many transfers in flight or in quarantine as it may.
+    #[error("peer \"{peer}\" has its {limit} transfers in flight or in quarantine")]
+    TooManyTransfers {
+        /// The peer.
+        peer: PeerName,
+        /// The table's limit per peer.
+        limit: usize,
+    },
+    /// The lease's generation is no longer current; fail the request and take a new lease.
+    #[error("peer \"{peer}\": lease of {have}, the peer is at {now}")]
+    StaleGeneration {
+        /// The peer.
+        peer: PeerName,
+        /// The lease's.
+        have: Generation,
+        /// The peer's.
+        now: Generation,
+    },
+    /// The outbound queue is full; try again later.
+    #[error("peer \"{peer}\" is busy; try again in {retry_after:?}")]
+    Busy {
+        /// The peer.
+        peer: PeerName,
+        /// When.
+        retry_after: Duration,
+    },
+    /// The connection broke; its generation has been reported by this call.
+    #[error("peer \"{peer}\": {generation} is broken")]
+    PeerBroken {
+        /// The peer.
+        peer: PeerName,
+        /// The generation.
+        generation: Generation,
+        /// The transport's error.
+        #[source]
+        source: E,
+        /// Whether anything may have been sent.
+        sent: Sent,
+    },
+    /// A fault on this side; the peer is not to blame.
+    #[error("local fault while posting to \"{peer}\"")]
+    Local {
+        /// The peer.
+        peer: PeerName,
+        /// The transport's error.
+        #[source]
+        source: E,
+    },
+    /// The transport panicked; the generation has been reported. Anything may have been sent.
+    #[error("peer \"{peer}\": the transport panicked: {message}")]
+    Panicked {
+        /// The peer.
+        peer: PeerName,
+        /// The panic's message.
+        message: Arc<str>,
+    },
+}
+
+impl<E: Error + 'static> PostError<E> {
+    /// Whether anything may have been sent.
+    pub fn sent(&self) -> Sent {
+        match self {
+            PostError::PeerBroken { sent, .. } => *sent,
+            PostError::Panicked { .. } => Sent::Maybe,
+            _ => Sent::No,
+        }
+    }
+}
+
+/// Why a region was not registered or deregistered.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum RegisterError<E: Error + 'static> {
+    /// The table is shut down.
+    #[error("region {} not registered: the table is shut down", region.0)]
+    ShutDown {
+        /// The region.
+        region: RegionId,
+    },
+    /// Transfers or grants still use it. Wait for them, revoke them.
+    #[error("region {} is in use by {transfers} transfers and {grants} grants", region.0)]
+    InUse {
+        /// The region.
+        region: RegionId,
+        /// Transfers that are not quiescent.
+        transfers: usize,
+        /// Grants that are not quiesced.
+        grants: usize,
+    },
+    /// It was never registered here.
+    #[error("region {} is not registered", region.0)]
+    NotRegistered {
+        /// The region.
+        region: RegionId,
+    },
+    /// The transport refused.
+    #[error("the transport did not take region {}", region.0)]
+    Transport {
+        /// The region.
+        region: RegionId,
+        /// Why.
+        #[source]
+        source: E,
+    },
+}
+
+/// Why a page was not lent.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GrantError {
+    /// The page's region is not registered with this table.
+    #[error("page not lent to \"{peer}\": region {} is not registered", region.0)]
+    NotRegistered {
+        /// The peer.
+        peer: PeerName,
+        /// The region.
+        region: RegionId,
+    },
+    /// The table is shut down.
+    #[error("page not lent to \"{peer}\": the table is shut down")]
+    ShutDown {
+        /// The peer.
+        peer: PeerName,
+    },
+}
+
+/// A thread of the table asked to wait for the table: it would never end. Use the future instead, or another thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("waiting on a thread of the table would never end")]
+pub struct WouldDeadlock;
+
+impl From<std::convert::Infallible> for InsertError {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}

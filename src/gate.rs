@@ -1,0 +1,182 @@
+//! The rundown counter of a bay: who is inside, and whether anybody may still enter.
+//!
+//! ```text
+//! stripe: [CLOSED:1 | leases:63]     one cache line each; a thread enters and leaves on the stripe its lease stores
+//! left:   stripes that are not yet CLOSED with nobody inside
+//! ```
+//!
+//! - Permission and count share one word, so entering needs no second location to agree: a CAS that adds one while the
+//!   stripe is not CLOSED. Every entry precedes CLOSED in the stripe's order or does not happen.
+//! - After CLOSED the count only falls, so exactly one RMW brings a stripe to CLOSED with nobody inside. It counts the
+//!   stripe out of `left`; who brings `left` to zero has drained the gate, and is told so.
+//! - A gate is opened again only by whoever was told, and only after that.
+//!
+//! Flag and count in two words, add-then-undo, and leaving on another stripe each lose (loom-tests/bays.rs).
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crossbeam_utils::CachePadded;
+
+const CLOSED: u64 = 1 << 63;
+
+pub(crate) struct Gate {
+    stripes: Box<[CachePadded<AtomicU64>]>,
+    left: CachePadded<AtomicU32>,
+}
+
+impl Gate {
+    /// A closed gate with nobody inside. `stripes` is a power of two.
+    pub(crate) fn closed(stripes: usize) -> Self {
+        debug_assert!(stripes.is_power_of_two(), "a stripe is chosen by mask");
+        Gate {
+            stripes: (0..stripes).map(|_| CachePadded::new(AtomicU64::new(CLOSED))).collect(),
+            left: CachePadded::new(AtomicU32::new(0)),
+        }
+    }
+
+    /// Enters unless CLOSED. `stripe` is any number; the same must be given to `leave`.
+    #[inline(always)]
+    pub(crate) fn enter(&self, stripe: u32) -> bool {
+        let stripe = self.stripe(stripe);
+        // ord! Acquire on every look: a CLOSED stripe must bring the word that moved on before it, else "retry while the
+        //      word reads Ready" never ends. Pairs with the AcqRel close.
+        //      model: bays::every_use_precedes_the_close_one_stripe   fails if: relaxed-look
+        let mut seen = stripe.load(Ordering::Acquire);
+        while seen & CLOSED == 0 {
+            // ord! Acquire on success: the connection that the reopening published. Needed even after an Acquire look: the
+            //      same count recurs in a later generation. Pairs with the Release in `open`.
+            //      model: bays::every_use_precedes_the_close_one_stripe   fails if: relaxed-enter
+            match stripe.compare_exchange_weak(seen, seen + 1, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// Leaves. True: this was the last one out of a closed gate; the caller signals DRAINED. Otherwise the caller must not
+    /// touch the slot again: its memory may be somebody else's.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn leave(&self, stripe: u32) -> bool {
+        // ord! Release: this lease's use of the connection comes before the close. Pairs with the fence below and with the
+        //      Acquire half of `close`.
+        //      model: bays::every_use_precedes_the_close_one_stripe   fails if: relaxed-leave
+        if self.stripe(stripe).fetch_sub(1, Ordering::Release) != CLOSED | 1 {
+            return false;
+        }
+        self.last_out()
+    }
+
+    #[cold]
+    fn last_out(&self) -> bool {
+        // ord! Acquire: the uses of all who left this stripe before, handed on by the RMW on `left`.
+        //      model: bays::every_held_lease_precedes_the_close   fails if: no-fence-on-last
+        fence(Ordering::Acquire);
+        self.stripe_drained()
+    }
+
+    /// Admits nobody from here on. True: nobody was inside; the caller signals DRAINED. Idempotent; under the slot's mutex.
+    #[must_use]
+    pub(crate) fn close(&self) -> bool {
+        let mut drained = false;
+        for stripe in &self.stripes {
+            // ord! AcqRel: Acquire for the uses of those who left an empty stripe; Release so that who finds it CLOSED
+            //      finds the word moved on.
+            //      model: bays::every_use_precedes_the_close_two_stripes   fails if: close-acquire, close-release
+            if stripe.load(Ordering::Relaxed) & CLOSED == 0 && stripe.fetch_or(CLOSED, Ordering::AcqRel) == 0 {
+                drained |= self.stripe_drained();
+            }
+        }
+        drained
+    }
+
+    fn stripe_drained(&self) -> bool {
+        // ord! AcqRel: collects every stripe's uses for the one that reaches zero.
+        //      model: bays::every_use_precedes_the_close_two_stripes   fails if: relaxed-left
+        self.left.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Admits again. Only after the gate was drained and the new connection is in its bay.
+    pub(crate) fn open(&self) {
+        debug_assert!(self.is_closed() && self.users() == 0, "a gate opens only after it drained");
+        self.left.store(self.stripes.len() as u32, Ordering::Relaxed);
+        for stripe in &self.stripes {
+            // ord! Release: publishes the new connection and `left` to who enters.
+            //      model: bays::every_use_precedes_the_close_one_stripe   fails if: relaxed-reopen
+            stripe.store(0, Ordering::Release);
+        }
+    }
+
+    /// How many are inside; a moment's answer, for people and reports.
+    pub(crate) fn users(&self) -> u64 {
+        self.stripes.iter().map(|stripe| stripe.load(Ordering::Relaxed) & !CLOSED).sum()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.stripes.iter().all(|stripe| stripe.load(Ordering::Relaxed) & CLOSED != 0)
+    }
+
+    #[inline(always)]
+    fn stripe(&self, stripe: u32) -> &AtomicU64 {
+        &self.stripes[stripe as usize & (self.stripes.len() - 1)]
+    }
+}
+
+/// The stripe of this thread: threads are numbered as they first ask, so the first S of them never share one.
+#[cfg(not(peerage_loom))]
+#[inline(always)]
+pub(crate) fn stripe_of_thread() -> u32 {
+    use std::cell::Cell;
+
+    const UNSET: u32 = u32::MAX;
+    thread_local! { static STRIPE: Cell<u32> = const { Cell::new(UNSET) } }
+
+    #[cold]
+    fn assign() -> u32 {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let stripe = NEXT.fetch_add(1, Ordering::Relaxed) & !(1 << 31);
+        STRIPE.set(stripe);
+        stripe
+    }
+
+    match STRIPE.get() {
+        UNSET => assign(),
+        stripe => stripe,
+    }
+}
+
+/// Models name their stripes themselves.
+#[cfg(peerage_loom)]
+pub(crate) fn stripe_of_thread() -> u32 {
+    0
+}
+
+#[cfg(all(test, not(peerage_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_gate_admits_nobody_and_the_last_one_out_is_told() {
+        let gate = Gate::closed(4);
+        assert!(!gate.enter(0));
+        gate.open();
+        assert!(gate.enter(0) && gate.enter(0) && gate.enter(7));
+        assert_eq!(gate.users(), 3);
+        assert!(!gate.leave(0));
+        assert!(!gate.close());
+        assert!(!gate.close(), "closing again changes nothing");
+        assert!(!gate.enter(1));
+        assert!(!gate.leave(7), "one is still inside");
+        assert!(gate.leave(0));
+        gate.open();
+        assert!(gate.close(), "nobody inside: the closer is told");
+    }
+
+    #[test]
+    fn threads_have_stripes_of_their_own() {
+        let mine = stripe_of_thread();
+        assert_eq!(mine, stripe_of_thread());
+        let theirs = std::thread::spawn(stripe_of_thread).join().unwrap();
+        assert_ne!(mine, theirs);
+    }
+}

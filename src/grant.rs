@@ -1,0 +1,458 @@
+//! Our permission for a peer to read or write one of our pages.
+//!
+//! A grant binds to the first inbound connection that presents its id; any other is refused. Every chunk copied under it
+//! enters the grant's gate first, so after [`Grant::revoke`] nothing more lands, and `Quiesced` waits for the one copy that
+//! may be running, never for a writer stopped in the middle of a frame. When the bound connection closes, the grant is
+//! quiesced too.
+//!
+//! ```text
+//! gate: [CLOSED:1 | copies:63]   enter: CAS +1 while open   leave: -1, the last of a closed gate resolves `quiesced`
+//! ```
+
+use crate::clock::Clock;
+use crate::error::OutOfRegion;
+use crate::name::PeerName;
+use crate::region::Slice;
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::transfer::RemoteSlice;
+use crate::wait::{Cell, Wait};
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+const CLOSED: u64 = 1 << 63;
+
+/// What the borrower may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Write the page.
+    Write,
+    /// Read the page.
+    Read,
+}
+
+/// Why a remote read or write was refused by the owner of the page. The numbers are those on the wire and never reused.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[repr(u8)]
+pub enum Refusal {
+    /// No grant has this id; it may have been revoked.
+    #[error("no such grant, or revoked")]
+    NoSuchGrant = 1,
+    /// The grant names another peer.
+    #[error("the page was lent to another peer")]
+    NotYours = 2,
+    /// Another connection presented the grant first.
+    #[error("the page is bound to another connection")]
+    BoundElsewhere = 3,
+    /// Not inside the page lent.
+    #[error("outside the page lent")]
+    OutOfBounds = 4,
+    /// Lent for the other direction.
+    #[error("not lent for this")]
+    WrongAccess = 5,
+    /// The same transfer number is already running on this connection.
+    #[error("this transfer is already running")]
+    DuplicateTransfer = 6,
+    /// The grant was revoked while the transfer ran.
+    #[error("revoked while it ran")]
+    Revoked = 7,
+}
+
+impl Refusal {
+    /// The refusal with this number, if there is one.
+    pub fn from_code(code: u8) -> Option<Self> {
+        [
+            Self::NoSuchGrant,
+            Self::NotYours,
+            Self::BoundElsewhere,
+            Self::OutOfBounds,
+            Self::WrongAccess,
+            Self::DuplicateTransfer,
+            Self::Revoked,
+        ]
+        .into_iter()
+        .find(|refusal| *refusal as u8 == code)
+    }
+}
+
+/// A page lent to a peer. Dropping it revokes it; the page itself stays allocated until nothing can land in it.
+#[must_use = "dropping a grant revokes it"]
+pub struct Grant {
+    core: Arc<Core>,
+    clock: Clock,
+}
+
+impl Grant {
+    /// What to send to the borrower.
+    pub fn remote(&self) -> RemoteSlice {
+        let page = &self.core.page;
+        RemoteSlice {
+            grant: self.core.id,
+            region: page.region().id().0,
+            offset: page.offset() as u64,
+            len: page.len() as u64,
+        }
+    }
+
+    /// The page.
+    pub fn page(&self) -> &Slice {
+        &self.core.page
+    }
+
+    /// Who may use it.
+    pub fn to(&self) -> &PeerName {
+        &self.core.to
+    }
+
+    /// Takes the page back. Nothing is admitted under it after this returns; [`Revoked`] resolves when no write under it
+    /// can land any more. Calling it again gives the same answer.
+    pub fn revoke(&self) -> Revoked {
+        self.core.revoke();
+        Revoked { wait: Wait::new(self.core.quiesced.clone()), clock: self.clock.clone() }
+    }
+
+    /// Whether nothing can land in the page any more.
+    pub fn is_quiesced(&self) -> bool {
+        self.core.quiesced.peek().is_some()
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.core.revoke();
+    }
+}
+
+impl fmt::Debug for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant")
+            .field("to", &self.core.to)
+            .field("page", &self.remote())
+            .field("access", &self.core.access)
+            .field("quiesced", &self.is_quiesced())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A future: no write under the grant can land any more.
+#[derive(Debug)]
+pub struct Revoked {
+    wait: Wait<()>,
+    clock: Clock,
+}
+
+impl Revoked {
+    /// Blocks this thread; `false` if the deadline passes first, and the page stays in quarantine.
+    #[must_use = "a page that is not quiesced must not be used again"]
+    pub fn wait(&self, deadline: Instant) -> bool {
+        self.wait.cell().wait(Some(deadline), &self.clock).is_some()
+    }
+}
+
+impl Future for Revoked {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.wait).poll(cx)
+    }
+}
+
+/// An inbound connection as a grant knows it: unique in this process.
+pub(crate) type InboundId = u64;
+
+pub(crate) struct Core {
+    id: u128,
+    to: PeerName,
+    page: Slice,
+    access: Access,
+    gate: AtomicU64,
+    bound: Mutex<Option<InboundId>>,
+    quiesced: Arc<Cell<()>>,
+    book: std::sync::Weak<Lent>,
+    /// Counts the grant out of its peer.
+    on_quiesced: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Core {
+    pub(crate) fn id(&self) -> u128 {
+        self.id
+    }
+
+    pub(crate) fn page(&self) -> &Slice {
+        &self.page
+    }
+
+    pub(crate) fn revoke(&self) {
+        // ord! AcqRel: acquires the copies of those who left (a page handed back shows them), and orders the close after them.
+        let before = self.gate.fetch_or(CLOSED, Ordering::AcqRel);
+        if before & CLOSED == 0 {
+            if let Some(book) = self.book.upgrade() {
+                let gone = book.grants.lock().remove(&self.id);
+                drop(gone);
+            }
+            if before == 0 {
+                self.finish();
+            }
+        }
+    }
+
+    /// Runs `f` at quiescence, or now if that is past.
+    pub(crate) fn on_quiesced(&self, f: impl FnOnce() + Send + 'static) {
+        *lock(&self.on_quiesced) = Some(Box::new(f));
+        if self.quiesced.peek().is_some() {
+            self.run_hook();
+        }
+    }
+
+    fn enter(&self) -> bool {
+        let mut seen = self.gate.load(Ordering::Relaxed);
+        while seen & CLOSED == 0 {
+            match self.gate.compare_exchange_weak(seen, seen + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    fn leave(&self) {
+        // ord! AcqRel: publishes this copy to whoever finishes; the one that finishes acquires the others'.
+        if self.gate.fetch_sub(1, Ordering::AcqRel) == CLOSED | 1 {
+            self.finish();
+        }
+    }
+
+    fn finish(&self) {
+        self.quiesced.resolve(());
+        self.run_hook();
+    }
+
+    fn run_hook(&self) {
+        let hook = lock(&self.on_quiesced).take();
+        if let Some(hook) = hook {
+            hook();
+        }
+    }
+}
+
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+struct Lent {
+    grants: Mutex<HashMap<u128, Arc<Core>>>,
+}
+
+/// All grants a transport has lent: the owner's side of every remote read and write.
+#[derive(Clone)]
+pub struct GrantBook {
+    lent: Arc<Lent>,
+    clock: Clock,
+}
+
+impl GrantBook {
+    /// An empty one.
+    pub fn new(clock: Clock) -> Self {
+        GrantBook { lent: Arc::new(Lent { grants: Mutex::new(HashMap::new()) }), clock }
+    }
+
+    /// Lends `page` to the peer called `to`. The id is 128 random bits: who was not told it can't guess it.
+    ///
+    /// # Panics
+    /// If the operating system gives no random bytes, which it does once booted.
+    pub fn lend(&self, to: &PeerName, page: &Slice, access: Access) -> Grant {
+        let mut id = [0; 16];
+        getrandom::fill(&mut id).expect("the operating system gives random bytes");
+        let core = Arc::new(Core {
+            id: u128::from_le_bytes(id),
+            to: to.clone(),
+            page: page.clone(),
+            access,
+            gate: AtomicU64::new(0),
+            bound: Mutex::new(None),
+            quiesced: Arc::new(Cell::new()),
+            book: std::sync::Arc::downgrade(&self.lent),
+            on_quiesced: std::sync::Mutex::new(None),
+        });
+        self.lent.grants.lock().insert(core.id, core.clone());
+        Grant { core, clock: self.clock.clone() }
+    }
+
+    /// Checks what an inbound connection presents, and binds the grant to it. `by` is the name the connection gave itself.
+    pub fn present(&self, by: &PeerName, inbound: u64, remote: RemoteSlice, access: Access) -> Result<Loan, Refusal> {
+        let core = self.lent.grants.lock().get(&remote.grant).cloned().ok_or(Refusal::NoSuchGrant)?;
+        if core.to != *by {
+            return Err(Refusal::NotYours);
+        }
+        if core.access != access {
+            return Err(Refusal::WrongAccess);
+        }
+        let page = &core.page;
+        let at = remote.offset.checked_sub(page.offset() as u64).ok_or(Refusal::OutOfBounds)?;
+        let end = at.checked_add(remote.len).ok_or(Refusal::OutOfBounds)?;
+        if remote.region != page.region().id().0 || end > page.len() as u64 {
+            return Err(Refusal::OutOfBounds);
+        }
+        let part = page.slice(at as usize..end as usize).map_err(|OutOfRegion { .. }| Refusal::OutOfBounds)?;
+        let mut bound = core.bound.lock();
+        if *bound.get_or_insert(inbound) != inbound {
+            return Err(Refusal::BoundElsewhere);
+        }
+        drop(bound);
+        Ok(Loan { core, part })
+    }
+
+    /// An inbound connection is closed and copies nothing more: the grants bound to it are quiesced.
+    pub fn inbound_closed(&self, inbound: u64) {
+        let bound: Vec<_> =
+            self.lent.grants.lock().values().filter(|core| *core.bound.lock() == Some(inbound)).cloned().collect();
+        bound.iter().for_each(|core| core.revoke());
+    }
+
+    /// How many are lent and not revoked.
+    pub fn len(&self) -> usize {
+        self.lent.grants.lock().len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl fmt::Debug for GrantBook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrantBook").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// A grant as its borrower's connection uses it: a checked part of the page, asked again for every chunk.
+pub struct Loan {
+    core: Arc<Core>,
+    part: Slice,
+}
+
+impl Loan {
+    /// Bytes of the part.
+    pub fn len(&self) -> usize {
+        self.part.len()
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.part.is_empty()
+    }
+
+    /// Copies one chunk into the page. Never waits; refused once the grant is revoked.
+    pub fn write(&self, at: usize, chunk: &[u8]) -> Result<(), Refusal> {
+        self.copy(|part| part.write(at, chunk))
+    }
+
+    /// Copies one chunk out of the page. Never waits; refused once the grant is revoked.
+    pub fn read(&self, at: usize, chunk: &mut [u8]) -> Result<(), Refusal> {
+        self.copy(|part| part.read(at, chunk))
+    }
+
+    fn copy(&self, copy: impl FnOnce(&Slice) -> Result<(), OutOfRegion>) -> Result<(), Refusal> {
+        if !self.core.enter() {
+            return Err(Refusal::Revoked);
+        }
+        let copied = copy(&self.part);
+        self.core.leave();
+        copied.map_err(|_| Refusal::OutOfBounds)
+    }
+}
+
+impl fmt::Debug for Loan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loan").field("part", &self.part).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(peerage_loom)))]
+mod tests {
+    use super::*;
+    use crate::region::Region;
+
+    fn name(name: &str) -> PeerName {
+        PeerName::new(name).unwrap()
+    }
+
+    fn lent() -> (GrantBook, Grant) {
+        let book = GrantBook::new(Clock::system());
+        let grant = book.lend(&name("p"), &Region::zeroed(100).slice(10..20).unwrap(), Access::Write);
+        (book, grant)
+    }
+
+    #[test]
+    fn a_grant_binds_to_the_first_connection_that_presents_it() {
+        let (book, grant) = lent();
+        let remote = grant.remote();
+        assert!(book.present(&name("p"), 1, remote, Access::Write).is_ok());
+        assert!(book.present(&name("p"), 1, remote, Access::Write).is_ok());
+        assert_eq!(book.present(&name("p"), 2, remote, Access::Write).unwrap_err(), Refusal::BoundElsewhere);
+        assert_eq!(book.present(&name("q"), 1, remote, Access::Write).unwrap_err(), Refusal::NotYours);
+        assert_eq!(book.present(&name("p"), 1, remote, Access::Read).unwrap_err(), Refusal::WrongAccess);
+        let forged = RemoteSlice { grant: remote.grant ^ 1, ..remote };
+        assert_eq!(book.present(&name("p"), 1, forged, Access::Write).unwrap_err(), Refusal::NoSuchGrant);
+    }
+
+    #[test]
+    fn bounds_are_those_of_the_page_also_when_sums_overflow() {
+        let (book, grant) = lent();
+        let remote = grant.remote();
+        for bad in [
+            RemoteSlice { len: 11, ..remote },
+            RemoteSlice { offset: 9, ..remote },
+            RemoteSlice { offset: 19, len: 2, ..remote },
+            RemoteSlice { offset: u64::MAX, len: 2, ..remote },
+            RemoteSlice { offset: 12, len: u64::MAX, ..remote },
+            RemoteSlice { region: remote.region + 1, ..remote },
+        ] {
+            assert_eq!(book.present(&name("p"), 1, bad, Access::Write).unwrap_err(), Refusal::OutOfBounds, "{bad:?}");
+        }
+        let loan = book.present(&name("p"), 1, remote, Access::Write).unwrap();
+        assert_eq!(loan.write(8, &[0; 3]), Err(Refusal::OutOfBounds));
+    }
+
+    #[test]
+    fn nothing_lands_after_revoke_and_quiesced_waits_for_the_copy_that_runs() {
+        let (book, grant) = lent();
+        let loan = book.present(&name("p"), 1, grant.remote(), Access::Write).unwrap();
+        loan.write(0, &[1; 4]).unwrap();
+        let copied = loan.copy(|part| {
+            grant.revoke();
+            assert!(!grant.is_quiesced(), "a copy is running");
+            part.write(4, &[2; 4])
+        });
+        assert_eq!(copied, Ok(()));
+        assert!(grant.is_quiesced());
+        assert_eq!(loan.write(0, &[9; 4]), Err(Refusal::Revoked));
+        assert_eq!(grant.page().to_vec(), [1, 1, 1, 1, 2, 2, 2, 2, 0, 0]);
+        assert!(book.is_empty());
+    }
+
+    #[test]
+    fn a_closed_connection_quiesces_what_is_bound_to_it_and_nothing_else() {
+        let (book, grant) = lent();
+        let other = book.lend(&name("p"), grant.page(), Access::Write);
+        book.present(&name("p"), 1, grant.remote(), Access::Write).unwrap();
+        book.inbound_closed(1);
+        assert!(grant.is_quiesced());
+        assert!(!other.is_quiesced());
+    }
+
+    #[test]
+    fn every_refusal_has_its_number() {
+        for code in 0..=u8::MAX {
+            assert_eq!(Refusal::from_code(code).map(|refusal| refusal as u8), (1..=7).contains(&code).then_some(code));
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The slow path of one slot, one step at a time: shut → drained → disconnect → connect → publish.
+//!
+//! A lane is a state machine, not a thread. [`step`] looks at everything that may have become due, changes what it may
+//! change, and answers what must be done without the mutex: connections to close, an attempt to start, transfers to end, the
+//! time of the next look. Waiting (for a drain, a backoff, a permit) holds no thread and is not Connecting.
+
+use crate::peer::Removed;
+use crate::queue::{DRAINED, REPORTED};
+use crate::slot::{Slot, SlotRef};
+use crate::slow::{Closing, Elected, Locked, MayElect, Place, ToClose, try_locked};
+use crate::sync::Arc;
+use crate::transport::{Capabilities, Transport};
+use crate::wait::Cell;
+use std::time::{Duration, Instant};
+
+/// How long after the native side said "not yet" it is asked again to close.
+const CLOSE_AGAIN: Duration = Duration::from_millis(20);
+
+/// What the driver can offer to a slot that wants to connect.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Permit {
+    Free,
+    /// All are held by attempts that end before their deadline: wait in line.
+    Taken,
+    /// Black-holed connects hold every thread there may be.
+    Stuck(usize),
+}
+
+/// What is left to do after one step.
+pub(crate) struct Step<T: Transport> {
+    pub(crate) close: Vec<ToClose<T::Connection>>,
+    /// References of bays whose connection was taken.
+    pub(crate) bays: Vec<SlotRef<T>>,
+    pub(crate) connect: Option<Elected<T::Address>>,
+    /// Closes that gave up their place.
+    pub(crate) overdue_closes: Vec<u64>,
+    /// Bays whose transfers end as Unknown for their callers.
+    pub(crate) end_transfers: Vec<usize>,
+    pub(crate) still_busy: Vec<(Arc<Cell<Removed>>, Removed)>,
+    /// The slot wants a permit and there is none.
+    pub(crate) wait_for_permit: bool,
+    /// Set a timer for this time.
+    pub(crate) look_at: Option<Instant>,
+}
+
+/// One step; `None` if somebody holds the mutex. Makes no call that may block.
+pub(crate) fn step<T: Transport>(slot: &Slot<T>, events: u32, permit: Permit) -> Option<Step<T>> {
+    try_locked(slot, |lane| {
+        let mut step = Step {
+            close: Vec::new(),
+            bays: Vec::new(),
+            connect: None,
+            overdue_closes: Vec::new(),
+            end_transfers: Vec::new(),
+            still_busy: Vec::new(),
+            wait_for_permit: false,
+            look_at: None,
+        };
+        take_drained(lane, events);
+        lane.settle(None);
+        if events & REPORTED != 0 {
+            lane.join_note();
+        }
+        lane.expire();
+        for bay in 0..2 {
+            look_at_bay(lane, bay, &mut step);
+        }
+        lane.finish_removal();
+        answer_removers(lane, &mut step);
+        connect(lane, permit, &mut step);
+        step.look_at = next_look(lane);
+        step
+    })
+}
+
+fn take_drained<T: Transport>(lane: &mut Locked<'_, T>, events: u32) {
+    for bay in 0..2 {
+        if events & DRAINED << bay != 0 {
+            match &mut lane.slow.bays[bay] {
+                Place::Draining(draining) => draining.drained = true,
+                _ => debug_assert!(false, "a bay drains once, after it was shut"),
+            }
+        }
+    }
+}
+
+fn look_at_bay<T: Transport>(lane: &mut Locked<'_, T>, bay: usize, step: &mut Step<T>) {
+    let home = lane.slot.home();
+    match &mut lane.slow.bays[bay] {
+        Place::Draining(draining) => {
+            let closes_over_transfers = home.capabilities.contains(Capabilities::CLOSE_QUIESCES);
+            if draining.drained && (closes_over_transfers || lane.slot.bay(bay).transfers_by_lane() == 0) {
+                let (generation, why, job) = (draining.generation, draining.why, home.next_job());
+                // SAFETY: `drained` was set from the DRAINED bit of this bay's present gate; the mutex is held.
+                let connection = unsafe { lane.slot.bay(bay).take() };
+                lane.slow.bays[bay] =
+                    Place::Closing(Closing { generation, job, since: lane.now, why, overdue: false, again: None });
+                // SAFETY: the reference that `publish` counted in for this bay, given up once, with its connection.
+                step.bays.push(unsafe { SlotRef::from_counted(lane.slot.into()) });
+                let name = lane.slow.name.clone();
+                step.close.push(ToClose { name, generation, bay: Some(bay), connection, why, job });
+            } else if !draining.overdue && lane.now >= draining.since + home.config.drain_deadline {
+                draining.overdue = true;
+                step.end_transfers.push(bay);
+                lane.tell_undrained();
+            }
+        }
+        Place::Closing(closing) => {
+            if let Some((connection, _)) = closing.again.take_if(|(_, at)| *at <= lane.now) {
+                closing.job = home.next_job();
+                let (generation, why, job) = (closing.generation, closing.why, closing.job);
+                let name = lane.slow.name.clone();
+                step.close.push(ToClose { name, generation, bay: Some(bay), connection, why, job });
+            } else if closing.again.is_none()
+                && !closing.overdue
+                && lane.now >= closing.since + home.config.close_timeout
+            {
+                closing.overdue = true;
+                step.overdue_closes.push(closing.job);
+            }
+        }
+        Place::Quiescing => {
+            if lane.slot.bay(bay).transfers_by_lane() == 0 {
+                lane.slow.bays[bay] = Place::Free;
+            }
+        }
+        Place::Free | Place::Reserved(_) | Place::Live(_) => {}
+    }
+}
+
+fn answer_removers<T: Transport>(lane: &mut Locked<'_, T>, step: &mut Step<T>) {
+    let connecting = lane.slow.connect.is_some();
+    let (now, slot) = (lane.now, lane.slot);
+    let Some(removal) = &mut lane.slow.removal else { return };
+    let leases = (0..2).map(|bay| slot.bay(bay).gate.users()).sum();
+    let oldest = now.duration_since(removal.since);
+    removal.waiting.retain(|(deadline, cell)| {
+        let over = *deadline <= now;
+        if over {
+            step.still_busy.push((cell.clone(), Removed::StillBusy { leases, oldest, connecting }));
+        }
+        !over
+    });
+}
+
+fn connect<T: Transport>(lane: &mut Locked<'_, T>, permit: Permit, step: &mut Step<T>) {
+    if lane.may_elect() != MayElect::Now {
+        return;
+    }
+    match permit {
+        Permit::Free => {
+            lane.slow.queued_for_permit = false;
+            step.connect = lane.elect();
+        }
+        Permit::Taken => {
+            step.wait_for_permit = !lane.slow.queued_for_permit;
+            lane.slow.queued_for_permit = true;
+        }
+        Permit::Stuck(stuck) => {
+            let retry_after = lane.slot.home().config.backoff.cap.min(lane.slot.home().config.connect_timeout);
+            lane.answer_busy(stuck, retry_after);
+        }
+    }
+}
+
+/// The earliest time at which something becomes due, unless a timer is set for no later.
+fn next_look<T: Transport>(lane: &mut Locked<'_, T>) -> Option<Instant> {
+    let config = &lane.slot.home().config;
+    let slow = &*lane.slow;
+    let places = slow.bays.iter().filter_map(|place| match place {
+        Place::Draining(draining) if !draining.overdue => Some(draining.since + config.drain_deadline),
+        Place::Closing(Closing { again: Some((_, at)), .. }) => Some(*at),
+        Place::Closing(closing) if !closing.overdue => Some(closing.since + config.close_timeout),
+        _ => None,
+    });
+    let attempt = slow.connect.as_ref().filter(|connect| connect.permit).map(|connect| connect.deadline);
+    let election = match lane.may_elect() {
+        MayElect::At(at) => Some(at),
+        _ => None,
+    };
+    let removers = slow.removal.iter().flat_map(|removal| removal.waiting.iter().map(|(deadline, _)| *deadline));
+    let next = places.chain(attempt).chain(election).chain(removers).min()?;
+    if slow.timer.is_some_and(|set| set > lane.now && set <= next) {
+        return None;
+    }
+    lane.slow.timer = Some(next);
+    Some(next)
+}
+
+/// How a close ended, as its closing thread tells the lane.
+pub(crate) enum CloseEnded<C> {
+    Closed,
+    Leaked(&'static str),
+    Again(C),
+}
+
+impl<T: Transport> Locked<'_, T> {
+    /// The connection of `bay` is closed, or is to be closed again. Answers a connection that is to be forgotten.
+    pub(crate) fn closed(&mut self, bay: usize, ended: CloseEnded<T::Connection>) -> Option<T::Connection> {
+        self.look_after_this();
+        let patience = self.slot.home().config.drain_deadline;
+        let Place::Closing(closing) = &mut self.slow.bays[bay] else {
+            debug_assert!(false, "a close ends once");
+            return None;
+        };
+        let (leaked, forget) = match ended {
+            CloseEnded::Closed => (None, None),
+            CloseEnded::Leaked(why) => (Some(why), None),
+            CloseEnded::Again(connection) if self.now >= closing.since + patience => {
+                (Some("the native side refused to close it until the drain deadline"), Some(connection))
+            }
+            CloseEnded::Again(connection) => {
+                closing.again = Some((connection, self.now + CLOSE_AGAIN));
+                return None;
+            }
+        };
+        self.slow.bays[bay] = Place::Quiescing;
+        self.leaked(leaked);
+        forget
+    }
+
+    /// Counts a connection that the native side did not take back.
+    pub(crate) fn leaked(&mut self, why: Option<&'static str>) {
+        let Some(why) = why else { return };
+        self.slot.home().counters.leaked();
+        if let Some(removal) = &mut self.slow.removal {
+            removal.leaked = Some(why);
+        }
+    }
+}

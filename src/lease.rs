@@ -1,0 +1,283 @@
+//! The right to use one generation's connection.
+
+use crate::error::{NotReady, NotifyError, PostError, Sent};
+use crate::gate::stripe_of_thread;
+use crate::name::{PeerId, PeerName};
+use crate::note::Note;
+use crate::region::Slice;
+use crate::shared::note_of;
+use crate::slot::{Slot, SlotRef};
+use crate::state::{Generation, Word};
+use crate::ticket::panic_message;
+use crate::transfer::{Post, RemoteSlice, Transfer, TransferHome, TransferId, TransferKind};
+use crate::transport::{DataPlane, ErrorClass, Reported, Transport, TransportError};
+use std::error::Error;
+use std::fmt;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The right to use one generation's connection, and what keeps that connection open. It may cross `.await` and threads and
+/// may be held as long as needed: a report or a removal stops new leases at once and closes only after the last one is
+/// dropped. Dereferences to the connection, for transports whose data path is the user's own.
+///
+/// Give a failed lease back before you wait for the peer to be ready again: where the transport allows one connection per
+/// peer, the reconnect waits for it.
+pub struct Lease<T: Transport> {
+    slot: NonNull<Slot<T>>,
+    word: Word,
+    stripe: u32,
+}
+
+// SAFETY: a lease is a count in a gate of a `Send + Sync` slot; leaving is an atomic on the stripe it stores, from any
+// thread; the connection it gives out is `Sync`.
+unsafe impl<T: Transport> Send for Lease<T> {}
+// SAFETY: as above; `&Lease` gives out only `&Connection` and atomics.
+unsafe impl<T: Transport> Sync for Lease<T> {}
+
+impl<T: Transport> Lease<T> {
+    #[inline(always)]
+    pub(crate) fn enter(slot: &SlotRef<T>) -> Result<Self, NotReady> {
+        let stripe = stripe_of_thread();
+        match slot.enter(stripe) {
+            Ok(word) => Ok(Lease { slot: slot.as_ptr(), word, stripe }),
+            Err(word) => Err(slot.refuse(word)),
+        }
+    }
+
+    /// A lease of a slot that was entered with `word` on `stripe`.
+    #[inline(always)]
+    pub(crate) fn entered(slot: &Slot<T>, word: Word, stripe: u32) -> Self {
+        Lease { slot: NonNull::from(slot), word, stripe }
+    }
+
+    /// The connection. It stays open while the lease lives.
+    #[inline]
+    pub fn connection(&self) -> &T::Connection {
+        // SAFETY: this lease entered the bay, found the word unchanged, and leaves when it is dropped.
+        unsafe { self.slot().bay(self.bay()).connection() }
+    }
+
+    /// The generation it is a lease of.
+    #[inline]
+    pub fn generation(&self) -> Generation {
+        self.word.generation()
+    }
+
+    /// The peer's id.
+    pub fn id(&self) -> PeerId {
+        self.slot().id()
+    }
+
+    /// The peer's name.
+    pub fn name(&self) -> PeerName {
+        self.slot()
+            .record
+            .read(|record| record.map(|record| record.name.clone()))
+            .expect("a peer that was ever Ready has a record")
+    }
+
+    /// Whether its generation is still the current one. A hint: it may change at once.
+    pub fn is_current(&self) -> bool {
+        self.slot().word() == self.word
+    }
+
+    /// Reports this lease's generation as broken; see [`Peer::report`](crate::Peer::report). Never waits.
+    pub fn report(&self, error: &dyn Error) -> Reported {
+        let generation = self.generation();
+        let note = || Note { generation, text: error.to_string().into(), native_code: None };
+        self.slot().home().report(self.slot(), generation, note)
+    }
+
+    fn report_native(&self, error: &T::Error) {
+        let _ = self.slot().home().report(self.slot(), self.generation(), || note_of(self.generation(), error));
+    }
+
+    #[inline(always)]
+    fn slot(&self) -> &Slot<T> {
+        // SAFETY: while this lease is inside, its bay holds a counted reference of the slot.
+        unsafe { self.slot.as_ref() }
+    }
+
+    #[inline(always)]
+    fn bay(&self) -> usize {
+        match self.word.bay() {
+            Some(bay) => bay,
+            None => unreachable!("a lease was admitted by a Ready word"),
+        }
+    }
+}
+
+impl<T: DataPlane> Lease<T> {
+    /// Sends one message: at most once, in order per connection. `Ok` means accepted, not delivered. Never waits. An error
+    /// of the peer reports exactly this generation by itself.
+    ///
+    /// # Errors
+    /// [`NotifyError`], which says whether anything may have been sent.
+    pub fn notify(&self, message: &[u8]) -> Result<(), NotifyError<T::Error>> {
+        let transport = &self.slot().home().transport;
+        let max = transport.max_notification();
+        if message.len() > max {
+            return Err(NotifyError::TooLong { peer: self.name(), len: message.len(), max });
+        }
+        let now = self.slot().word();
+        if now != self.word {
+            return Err(NotifyError::StaleGeneration {
+                peer: self.name(),
+                have: self.generation(),
+                now: now.generation(),
+            });
+        }
+        match catch_unwind(AssertUnwindSafe(|| transport.notify(self.connection(), message))) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(source)) => Err(match self.judge(&source) {
+                Verdict::Busy(retry_after) => NotifyError::Busy { peer: self.name(), retry_after },
+                Verdict::Local => NotifyError::Local { peer: self.name(), source },
+                Verdict::Broken(sent) => {
+                    NotifyError::PeerBroken { peer: self.name(), generation: self.generation(), source, sent }
+                }
+            }),
+            Err(panic) => Err(NotifyError::Panicked { peer: self.name(), message: self.panicked(&*panic) }),
+        }
+    }
+
+    /// Starts a write of `local` into the peer's page `remote`. The connection stays open until the transfer is quiescent,
+    /// also if this lease is dropped. Never waits.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was sent unless the variant says so.
+    pub fn write(&self, local: &Slice, remote: RemoteSlice) -> Result<Transfer, PostError<T::Error>> {
+        self.post(TransferKind::Write, local, remote)
+    }
+
+    /// Starts a read of the peer's page `remote` into `local`; otherwise as [`write`](Self::write).
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was sent unless the variant says so.
+    pub fn read(&self, local: &Slice, remote: RemoteSlice) -> Result<Transfer, PostError<T::Error>> {
+        self.post(TransferKind::Read, local, remote)
+    }
+
+    fn post(&self, kind: TransferKind, local: &Slice, remote: RemoteSlice) -> Result<Transfer, PostError<T::Error>> {
+        let (slot, home) = (self.slot(), self.slot().home());
+        if local.len() as u64 != remote.len {
+            let (local, remote) = (local.len() as u64, remote.len);
+            return Err(PostError::Length { peer: self.name(), local, remote });
+        }
+        let limit = home.config.max_transfers_per_peer;
+        if slot.bay(self.bay()).transfers() as usize >= limit {
+            return Err(PostError::TooManyTransfers { peer: self.name(), limit });
+        }
+        let now = slot.word();
+        if now != self.word {
+            let (have, now) = (self.generation(), now.generation());
+            return Err(PostError::StaleGeneration { peer: self.name(), have, now });
+        }
+        let region = local.region().id();
+        let Some(of_region) = home.registered.look().get(&region).map(|known| known.transfers.clone()) else {
+            return Err(PostError::NotRegistered { peer: self.name(), region });
+        };
+        let held = Held::count(slot, self.word, self.bay(), of_region);
+        // Looked at after it was counted, so a deregistration that missed the count is seen here.
+        if !home.registered.look().contains_key(&region) {
+            held.uncount();
+            return Err(PostError::NotRegistered { peer: self.name(), region });
+        }
+        let (post, transfer) = Post::new(kind, local.clone(), remote, Some(Box::new(held)), home.clock.clone());
+        slot.in_flight.add(self.bay(), transfer.core());
+        match catch_unwind(AssertUnwindSafe(|| home.transport.post(self.connection(), post))) {
+            Ok(Ok(())) => Ok(transfer),
+            Ok(Err(source)) => {
+                transfer.core().quiesce(); // nothing was sent, so nothing touches the pages
+                Err(match self.judge(&source) {
+                    Verdict::Busy(retry_after) => PostError::Busy { peer: self.name(), retry_after },
+                    Verdict::Local => PostError::Local { peer: self.name(), source },
+                    Verdict::Broken(sent) => {
+                        PostError::PeerBroken { peer: self.name(), generation: self.generation(), source, sent }
+                    }
+                })
+            }
+            Err(panic) => Err(PostError::Panicked { peer: self.name(), message: self.panicked(&*panic) }),
+        }
+    }
+
+    /// What an error means for this lease; one of the peer reports the generation.
+    fn judge(&self, error: &T::Error) -> Verdict {
+        let sent = match error.class() {
+            ErrorClass::Busy { retry_after } => return Verdict::Busy(retry_after),
+            ErrorClass::Local => return Verdict::Local,
+            ErrorClass::OutcomeUnknown => Sent::Maybe,
+            ErrorClass::PeerBroken | ErrorClass::Incompatible => Sent::No,
+        };
+        self.report_native(error);
+        Verdict::Broken(sent)
+    }
+
+    /// A transport that panicked may have sent anything: the generation is reported.
+    fn panicked(&self, panic: &(dyn std::any::Any + Send)) -> Arc<str> {
+        let text: Arc<str> = panic_message(panic).into();
+        let generation = self.generation();
+        let note = || Note { generation, text: text.clone(), native_code: None };
+        let _ = self.slot().home().report(self.slot(), generation, note);
+        text
+    }
+}
+
+enum Verdict {
+    Busy(std::time::Duration),
+    Local,
+    Broken(Sent),
+}
+
+impl<T: Transport> Deref for Lease<T> {
+    type Target = T::Connection;
+    fn deref(&self) -> &T::Connection {
+        self.connection()
+    }
+}
+
+impl<T: Transport> Drop for Lease<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: `enter` admitted this lease to this bay on this stripe; it leaves once, here, and uses nothing after.
+        unsafe { Slot::leave(self.slot, self.bay(), self.stripe) };
+    }
+}
+
+impl<T: Transport> fmt::Debug for Lease<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("peer", &self.id()).field("admitted", &self.word).finish_non_exhaustive()
+    }
+}
+
+/// Where a transfer of a table is counted until it is quiescent.
+struct Held<T: Transport> {
+    slot: SlotRef<T>,
+    word: Word,
+    bay: usize,
+    of_region: Arc<AtomicUsize>,
+}
+
+impl<T: Transport> Held<T> {
+    fn count(slot: &Slot<T>, word: Word, bay: usize, of_region: Arc<AtomicUsize>) -> Self {
+        slot.bay(bay).transfer_posted();
+        of_region.fetch_add(1, Ordering::AcqRel);
+        Held { slot: SlotRef::of(slot), word, bay, of_region }
+    }
+
+    fn uncount(&self) {
+        self.of_region.fetch_sub(1, Ordering::AcqRel);
+        if self.slot.bay(self.bay).transfer_quiescent() && self.slot.word() != self.word {
+            self.slot.tell(crate::queue::LOOK); // the lane may wait for this
+        }
+    }
+}
+
+impl<T: Transport> TransferHome for Held<T> {
+    fn quiescent(self: Box<Self>, transfer: TransferId) {
+        self.slot.in_flight.remove(transfer);
+        self.uncount();
+    }
+}

@@ -1,0 +1,85 @@
+//! What reporters said, until the slot's next step reads it.
+//!
+//! A report is one CAS on the word and one push here. Notes carry their generation and are pushed, never overwritten: who
+//! settles a generation takes all, keeps its own, drops the rest (loom-tests/notes.rs). A note is plain text, so a stranger
+//! may drop it.
+
+use crate::state::Generation;
+use crate::sync::{AtomicPtr, Ordering};
+use std::ptr;
+use std::sync::Arc;
+
+/// One report.
+#[derive(Debug, Clone)]
+pub(crate) struct Note {
+    pub(crate) generation: Generation,
+    pub(crate) text: Arc<str>,
+    pub(crate) native_code: Option<i64>,
+}
+
+struct Node {
+    note: Note,
+    next: *mut Node,
+}
+
+pub(crate) struct Notes {
+    head: AtomicPtr<Node>,
+}
+
+impl Notes {
+    pub(crate) fn new() -> Self {
+        Notes { head: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    pub(crate) fn push(&self, note: Note) {
+        let node = Box::into_raw(Box::new(Node { note, next: ptr::null_mut() }));
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: until the CAS succeeds only this call knows the node.
+            unsafe { (*node).next = head };
+            // ord! Release: publishes the note. Pairs with the Acquire in `take`.
+            match self.head.compare_exchange_weak(head, node, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Takes all; the one of `generation`, if it has come, and a place to drop the others after unlock.
+    pub(crate) fn take(&self, generation: Generation) -> (Option<Note>, Taken) {
+        let taken = Taken { next: self.head.swap(ptr::null_mut(), Ordering::Acquire) };
+        let mut at = taken.next;
+        // SAFETY: the nodes of a taken list are ours alone, and live until `taken` is dropped.
+        while let Some(node) = unsafe { at.as_ref() } {
+            if node.note.generation == generation {
+                return (Some(node.note.clone()), taken);
+            }
+            at = node.next;
+        }
+        (None, taken)
+    }
+}
+
+impl Drop for Notes {
+    fn drop(&mut self) {
+        drop(self.take(Generation(0)));
+    }
+}
+
+/// Notes taken from their list; dropping it frees them.
+#[must_use]
+pub(crate) struct Taken {
+    next: *mut Node,
+}
+
+// SAFETY: a taken list owns its nodes, which are plain data.
+unsafe impl Send for Taken {}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        while !self.next.is_null() {
+            // SAFETY: each node came from `Box::into_raw` in `push` and is in one taken list only.
+            self.next = unsafe { Box::from_raw(self.next) }.next;
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Our handle of one remote agent, and what it can be asked.
+
+use crate::clock::Clock;
+use crate::error::{NotReady, ReadyError, Reason, WouldDeadlock};
+use crate::lease::Lease;
+use crate::name::{PeerId, PeerName};
+use crate::note::Note;
+use crate::pool::is_table_thread;
+pub use crate::record::Record;
+use crate::slot::{Slot, SlotRef};
+use crate::slow::{Ended, Join, locked};
+use crate::state::{Generation, Phase, Word};
+use crate::transport::{CloseReason, Liveness, ProbeContext, Reported, Transport};
+use crate::wait::{Cell, Wait};
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// A handle of one remote agent. Cheap to clone; counts a reference to the peer's slot, not a connection.
+pub struct Peer<T: Transport> {
+    name: PeerName,
+    slot: SlotRef<T>,
+}
+
+impl<T: Transport> Clone for Peer<T> {
+    fn clone(&self) -> Self {
+        Peer { name: self.name.clone(), slot: self.slot.clone() }
+    }
+}
+
+impl<T: Transport> Peer<T> {
+    pub(crate) fn new(name: PeerName, slot: SlotRef<T>) -> Self {
+        Peer { name, slot }
+    }
+
+    pub(crate) fn of(slot: SlotRef<T>) -> Self {
+        let name = locked(&slot, |lane| lane.slow.name.clone());
+        Peer { name, slot }
+    }
+
+    pub(crate) fn slot(&self) -> &SlotRef<T> {
+        &self.slot
+    }
+
+    /// The peer in 8 bytes, for [`PeerTable::lease_by_id`](crate::PeerTable::lease_by_id).
+    pub fn id(&self) -> PeerId {
+        self.slot.id()
+    }
+
+    /// The peer's name.
+    pub fn name(&self) -> &PeerName {
+        &self.name
+    }
+
+    /// Where it stands, now.
+    pub fn phase(&self) -> Phase {
+        self.slot.word().phase()
+    }
+
+    /// At which generation, now.
+    pub fn generation(&self) -> Generation {
+        self.slot.word().generation()
+    }
+
+    /// The right to use the current generation's connection. Never waits, takes no lock, allocates nothing. Refused, it
+    /// has asked for one reconnect, which starts when the backoff allows.
+    ///
+    /// # Errors
+    /// [`NotReady`]; nothing was sent. Fail the request, or wait with [`ready`](Self::ready).
+    #[inline]
+    pub fn lease(&self) -> Result<Lease<T>, NotReady> {
+        Lease::enter(&self.slot)
+    }
+
+    /// Waits, on any runtime, until the peer is ready, and asks for a connect if none runs. Resolves with the outcome of
+    /// the first attempt that ends after the question; never sleeps through a backoff. Dropping it cancels nothing.
+    pub fn ready(&self) -> Ready<T> {
+        Ready { slot: self.slot.clone(), wait: None }
+    }
+
+    /// The same, blocking this thread, until `deadline` at the latest.
+    ///
+    /// # Errors
+    /// [`ReadyError`]; [`ReadyError::WouldDeadlock`] inside a transport's calls.
+    pub fn wait_ready(&self, deadline: Instant) -> Result<Generation, ReadyError> {
+        let word = self.slot.word();
+        if word.bay().is_some() {
+            return Ok(word.generation());
+        }
+        if is_table_thread() {
+            return Err(ReadyError::WouldDeadlock { peer: self.name.clone() });
+        }
+        match join(&self.slot) {
+            Join::Ended(ended) => ended,
+            Join::Wait(cell) => match cell.wait(Some(deadline), &self.slot.home().clock) {
+                Some(ended) => ended,
+                None => Err(ReadyError::Deadline { peer: self.name.clone() }),
+            },
+        }
+    }
+
+    /// Reports `generation` as broken. A generation that is not the current one changes nothing, and the answer says so.
+    /// After this returns no new send is admitted on it, whatever the answer. Connects nothing. Never waits; allocates
+    /// one note.
+    pub fn report(&self, generation: Generation, error: &dyn Error) -> Reported {
+        let note = || Note { generation, text: error.to_string().into(), native_code: None };
+        self.slot.home().report(&self.slot, generation, note)
+    }
+
+    /// Removes the peer: no lease from here on, the name is free, the connection is closed when its leases are back.
+    /// The future resolves with what really happened, at `deadline` at the latest; the work goes on after that. May be
+    /// called again, by anybody, with the same end. Dropping the future cancels nothing.
+    pub fn remove(&self, deadline: Instant) -> Removal {
+        match self.start_removal(None, deadline) {
+            Ok(removal) => removal,
+            Err(_) => unreachable!("a removal without a condition is not refused"),
+        }
+    }
+
+    /// Removes the peer only if it stands at `generation`.
+    ///
+    /// # Errors
+    /// [`NotReady`] with where it stands; nothing was changed.
+    pub fn remove_if(&self, generation: Generation, deadline: Instant) -> Result<Removal, NotReady> {
+        self.start_removal(Some(generation), deadline).map_err(|now| self.slot.explain(now))
+    }
+
+    fn start_removal(&self, expected: Option<Generation>, deadline: Instant) -> Result<Removal, Word> {
+        let home = self.slot.home();
+        let cell = Arc::new(Cell::new());
+        let (began, ended) = locked(&self.slot, |lane| {
+            let began = lane.begin_removal(CloseReason::Removed, expected)?;
+            Ok((began, lane.await_removal(deadline, &cell)))
+        })?;
+        if began {
+            home.leaves(&self.name, &self.slot);
+        }
+        if let Some(ended) = ended {
+            cell.resolve(ended);
+        } else if home.driver_died.load(Ordering::Acquire) {
+            cell.resolve(Removed::DriverDied);
+        }
+        Ok(Removal { wait: Wait::new(cell), clock: home.clock.clone() })
+    }
+
+    /// The full state as plain data: what the last transition was and why. `None` between two transitions, for a moment.
+    pub fn record(&self) -> Option<Record> {
+        self.slot.record_of(self.slot.word())
+    }
+
+    /// The peer's line of [`PeerTable::snapshot`](crate::PeerTable::snapshot). Without a lock.
+    pub fn status(&self) -> PeerStatus {
+        PeerStatus::of_slot(&self.slot, self.name.clone())
+    }
+
+    /// Asks the peer whether it is alive, on a closing thread and under a lease of the current generation. Changes
+    /// nothing: the caller decides whether to [`report`](Self::report). Resolves by about `deadline`.
+    pub fn probe(&self, deadline: Instant) -> Probe {
+        let cell = Arc::new(Cell::new());
+        let (peer, answer) = (self.clone(), cell.clone());
+        let home = self.slot.home();
+        let ask = move || {
+            answer.resolve(peer.probe_now(deadline));
+        };
+        home.closers.submit(home.next_job(), Box::new(ask));
+        Probe { wait: Wait::new(cell), clock: home.clock.clone() }
+    }
+
+    fn probe_now(&self, deadline: Instant) -> Liveness {
+        let Ok(lease) = self.lease() else { return Liveness::Unknown };
+        let cx = ProbeContext { name: self.name.clone(), generation: lease.generation(), deadline };
+        let transport = &self.slot.home().transport;
+        catch_unwind(AssertUnwindSafe(|| transport.probe(&cx, lease.connection()))).unwrap_or(Liveness::Unknown)
+    }
+}
+
+impl<T: Transport> fmt::Debug for Peer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peer").field("name", &self.name).field("at", &self.slot.word()).finish_non_exhaustive()
+    }
+}
+
+fn join<T: Transport>(slot: &SlotRef<T>) -> Join {
+    let word = slot.word();
+    if word.bay().is_some() {
+        return Join::Ended(Ok(word.generation()));
+    }
+    let joined = locked(slot, |lane| lane.join());
+    if slot.home().driver_died.load(Ordering::Acquire) && matches!(joined, Join::Wait(_)) {
+        let peer = locked(slot, |lane| lane.slow.name.clone());
+        return Join::Ended(Err(ReadyError::DriverDied { peer }));
+    }
+    joined
+}
+
+/// A future: the peer is ready, or why it is not.
+pub struct Ready<T: Transport> {
+    slot: SlotRef<T>,
+    wait: Option<Wait<Ended>>,
+}
+
+impl<T: Transport> Future for Ready<T> {
+    type Output = Result<Generation, ReadyError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.wait.is_none() {
+            match join(&self.slot) {
+                Join::Ended(ended) => return Poll::Ready(ended),
+                Join::Wait(cell) => self.wait = Some(Wait::new(cell)),
+            }
+        }
+        Pin::new(self.wait.as_mut().expect("joined above")).poll(cx)
+    }
+}
+
+impl<T: Transport> fmt::Debug for Ready<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ready").field("at", &self.slot.word()).field("wait", &self.wait).finish()
+    }
+}
+
+/// A future of how a removal ended, or of where it stood at its deadline.
+#[derive(Debug)]
+pub struct Removal {
+    wait: Wait<Removed>,
+    clock: Clock,
+}
+
+impl Removal {
+    /// Blocks this thread until the removal's deadline at the latest.
+    ///
+    /// # Errors
+    /// [`WouldDeadlock`] on a thread of a table; the removal goes on.
+    pub fn wait(self) -> Result<Removed, WouldDeadlock> {
+        if is_table_thread() {
+            return Err(WouldDeadlock);
+        }
+        Ok(self.wait.cell().wait(None, &self.clock).expect("without a deadline there is an outcome"))
+    }
+}
+
+impl Future for Removal {
+    type Output = Removed;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Removed> {
+        Pin::new(&mut self.wait).poll(cx)
+    }
+}
+
+/// What really happened to a peer that was removed.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removed {
+    /// Nothing of it is left.
+    Removed,
+    /// The native side did not take everything back; why.
+    Leaked(&'static str),
+    /// At the caller's deadline something was still in use. The removal goes on.
+    StillBusy {
+        /// Leases not given back.
+        leases: u64,
+        /// How long ago the removal began.
+        oldest: Duration,
+        /// Whether a native connect, or the close of one that came too late, has not returned.
+        connecting: bool,
+    },
+    /// The table's driver thread died; nothing more will be closed.
+    DriverDied,
+}
+
+/// A future of a probe's answer.
+#[derive(Debug)]
+pub struct Probe {
+    wait: Wait<Liveness>,
+    clock: Clock,
+}
+
+impl Probe {
+    /// Blocks this thread for the answer.
+    ///
+    /// # Errors
+    /// [`WouldDeadlock`] on a thread of a table.
+    pub fn wait(self) -> Result<Liveness, WouldDeadlock> {
+        if is_table_thread() {
+            return Err(WouldDeadlock);
+        }
+        Ok(self.wait.cell().wait(None, &self.clock).expect("without a deadline there is an outcome"))
+    }
+}
+
+impl Future for Probe {
+    type Output = Liveness;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Liveness> {
+        Pin::new(&mut self.wait).poll(cx)
+    }
+}
+
+/// One peer's line of a snapshot.
+#[non_exhaustive]
+#[derive(Debug, Clone)]
+pub struct PeerStatus {
+    /// Its name.
+    pub name: PeerName,
+    /// Its id.
+    pub id: PeerId,
+    /// Where it stands.
+    pub phase: Phase,
+    /// At which generation.
+    pub generation: Generation,
+    /// The record of exactly this phase and generation; `None` while it changes.
+    pub record: Option<Record>,
+    /// Leases of the current generation.
+    pub leases: u64,
+    /// Leases of an older generation that have not been given back.
+    pub draining: u64,
+    /// Transfers in flight.
+    pub transfers: u64,
+    /// Transfers that ended for their caller and still hold their pages.
+    pub quarantined: u64,
+    /// Grants that are not quiesced.
+    pub grants: u64,
+}
+
+impl PeerStatus {
+    /// `None` if the slot is Removed.
+    pub(crate) fn of<T: Transport>(slot: &SlotRef<T>) -> Option<Self> {
+        let name = slot.record.read(|record| record.map(|record| record.name.clone()))?;
+        let status = Self::of_slot(slot, name);
+        (status.phase != Phase::Removed).then_some(status)
+    }
+
+    fn of_slot<T: Transport>(slot: &Slot<T>, name: PeerName) -> Self {
+        let word = slot.word();
+        let users = |bay: usize| slot.bay(bay).gate.users();
+        let all = users(0) + users(1);
+        let leases = word.bay().map_or(0, users);
+        let (transfers, quarantined) = slot.in_flight.counts();
+        PeerStatus {
+            name,
+            id: slot.id(),
+            phase: word.phase(),
+            generation: word.generation(),
+            record: slot.record_of(word),
+            leases,
+            draining: all.saturating_sub(leases),
+            transfers: transfers as u64,
+            quarantined: quarantined as u64,
+            grants: slot.grants.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl<T: Transport> Slot<T> {
+    /// The record, if it is about `word`.
+    fn record_of(&self, word: Word) -> Option<Record> {
+        self.record.read(|record| record.filter(|record| record.is_of(word)).cloned())
+    }
+
+    /// Refuses a lease: asks for a reconnect and says why. The caller keeps the slot alive. Takes no lock.
+    #[cold]
+    pub(crate) fn refuse(&self, word: Word) -> NotReady {
+        if matches!(word.phase(), Phase::Idle | Phase::Failed) {
+            self.ask(word.generation());
+        }
+        self.explain(word)
+    }
+
+    fn explain(&self, word: Word) -> NotReady {
+        let explained =
+            self.record.read(|record| record.filter(|record| record.is_of(word)).map(|r| (r.reason, r.retry_at)));
+        let (reason, retry_at) = match explained {
+            _ if self.home().driver_died.load(Ordering::Acquire) => (Reason::DriverDied, None),
+            Some(explained) => explained,
+            None => (Reason::Unsettled, None),
+        };
+        NotReady { phase: word.phase(), generation: word.generation(), retry_at, reason }
+    }
+}
+
+impl Record {
+    fn is_of(&self, word: Word) -> bool {
+        self.phase == word.phase() && self.generation == word.generation()
+    }
+}

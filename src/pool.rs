@@ -1,0 +1,174 @@
+//! Threads for native calls that may block: one pool connects, one closes.
+//!
+//! A thread is started when work waits and none is idle, up to the pool's places, and ends when it has idled for a while. A
+//! job that takes too long can be made to give up its place: it runs on, and another thread takes over. So calls that
+//! never return cost their threads, and nobody else's turn.
+
+use std::cell::Cell;
+use std::collections::{HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How long a thread waits for more work before it ends.
+const IDLE: Duration = Duration::from_secs(2);
+
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+pub(crate) struct Pool {
+    name: &'static str,
+    places: usize,
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<(u64, Job)>,
+    running: HashSet<u64>,
+    /// Running jobs that gave up their place.
+    overdue: HashSet<u64>,
+    threads: usize,
+    idle: usize,
+    started: usize,
+    closed: bool,
+}
+
+impl Pool {
+    /// `name` is the threads' name before their number; 15 bytes of it are seen in system tools.
+    pub(crate) fn new(name: &'static str, places: usize) -> Arc<Self> {
+        Arc::new(Pool { name, places, state: Mutex::default(), work: Condvar::new() })
+    }
+
+    /// Runs `job` when there is a place. `id` is not that of a waiting or running job. Never waits.
+    pub(crate) fn submit(self: &Arc<Self>, id: u64, job: Job) {
+        let mut state = self.lock();
+        state.waiting.push_back((id, job));
+        self.start_thread(&mut state);
+        drop(state);
+        self.work.notify_one();
+    }
+
+    /// Lets another thread take the place of job `id`, if it is running.
+    pub(crate) fn give_up(self: &Arc<Self>, id: u64) {
+        let mut state = self.lock();
+        if state.running.contains(&id) {
+            state.overdue.insert(id);
+            self.start_thread(&mut state);
+        }
+    }
+
+    /// Tries again to start threads that the system refused. True while work waits that no thread will take.
+    pub(crate) fn is_starved(self: &Arc<Self>) -> bool {
+        let mut state = self.lock();
+        self.start_thread(&mut state);
+        state.threads == state.overdue.len() && !state.waiting.is_empty()
+    }
+
+    /// No more work will come: idle threads end now, the others when their job is done.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.work.notify_all();
+    }
+
+    fn start_thread(self: &Arc<Self>, state: &mut State) {
+        if state.idle >= state.waiting.len() || state.threads - state.overdue.len() >= self.places {
+            return;
+        }
+        let pool = self.clone();
+        let name = format!("{}-{}", self.name, state.started);
+        if thread::Builder::new().name(name).spawn(move || pool.work()).is_ok() {
+            state.threads += 1;
+            state.started += 1;
+        }
+    }
+
+    fn work(self: Arc<Self>) {
+        mark_table_thread();
+        let mut state = self.lock();
+        loop {
+            if let Some((id, job)) = state.waiting.pop_front() {
+                state.running.insert(id);
+                drop(state);
+                // Jobs catch what transports throw; this is for the counts if one of ours does.
+                let _ = catch_unwind(AssertUnwindSafe(job));
+                state = self.lock();
+                state.running.remove(&id);
+                state.overdue.remove(&id);
+                if state.threads - state.overdue.len() > self.places {
+                    break;
+                }
+                continue;
+            }
+            if state.closed {
+                break;
+            }
+            state.idle += 1;
+            let (back, timeout) = self.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = back;
+            state.idle -= 1;
+            if timeout.timed_out() && state.waiting.is_empty() {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+thread_local! { static TABLE_THREAD: Cell<bool> = const { Cell::new(false) } }
+
+/// Marks this thread as one that a table's waits depend on.
+pub(crate) fn mark_table_thread() {
+    TABLE_THREAD.set(true);
+}
+
+/// Whether waiting here would wait for this very thread.
+pub(crate) fn is_table_thread() -> bool {
+    TABLE_THREAD.try_with(Cell::get).unwrap_or(false)
+}
+
+#[cfg(all(test, not(peerage_loom)))]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_job_that_never_returns_gives_up_its_place_and_not_more() {
+        let pool = Pool::new("test", 1);
+        let (release, held) = mpsc::channel::<()>();
+        let (done, results) = mpsc::channel();
+        let tell = done.clone();
+        pool.submit(1, Box::new(move || drop((held.recv(), tell.send(1)))));
+        let tell = done.clone();
+        pool.submit(2, Box::new(move || drop(tell.send(2))));
+        assert!(results.recv_timeout(Duration::from_millis(50)).is_err(), "one place, and it is taken");
+        pool.give_up(1);
+        assert_eq!(results.recv_timeout(PATIENCE), Ok(2));
+        pool.submit(3, Box::new(move || drop(done.send(3))));
+        assert_eq!(results.recv_timeout(PATIENCE), Ok(3));
+        release.send(()).unwrap();
+        assert_eq!(results.recv_timeout(PATIENCE), Ok(1));
+        pool.close();
+        while pool.lock().threads > 0 {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_job_that_panics_leaves_the_counts_right() {
+        let pool = Pool::new("test", 1);
+        let (done, results) = mpsc::channel();
+        pool.submit(1, Box::new(|| std::panic::resume_unwind(Box::new("planted"))));
+        pool.submit(2, Box::new(move || drop(done.send(is_table_thread()))));
+        assert_eq!(results.recv_timeout(PATIENCE), Ok(true));
+        assert!(!is_table_thread());
+        pool.close();
+    }
+}

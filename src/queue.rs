@@ -1,0 +1,153 @@
+//! How a slot reaches the driver: one Treiber list of slots, taken whole.
+//!
+//! 1. `events` is the queued flag: the RMW that takes it from 0 to non-zero pushes the slot, nobody else does.
+//! 2. The push takes one counted reference of the slot; whoever takes the list owns it.
+//! 3. The driver reads `next`, then clears `events` by a swap (an RMW: it must read what it clears), then looks.
+//! 4. Nothing but that swap clears `events`: a timer sets a bit and pushes like everybody else.
+//! 5. Whoever finds the list empty unparks; after its push it touches nothing that the slot keeps alive, so it clones the
+//!    driver's handle before. The driver parks only after an empty take.
+//!
+//! Each rule dropped is a mutant of loom-tests/queue.rs. No allocation, no lock.
+
+use crate::sync::{AtomicPtr, AtomicU32, Ordering, Thread, UnsafeCell};
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+
+/// The generation was reported.
+pub(crate) const REPORTED: u32 = 1;
+/// Somebody asks for a connection.
+pub(crate) const WANTED: u32 = 1 << 1;
+/// Bay 0 is drained; bay 1 is the next bit.
+pub(crate) const DRAINED: u32 = 1 << 2;
+/// A time has come, a native call has returned, a removal was asked for: look.
+pub(crate) const LOOK: u32 = 1 << 4;
+
+/// The part of a slot that the queue uses.
+pub(crate) struct Link<N> {
+    events: AtomicU32,
+    next: UnsafeCell<*mut N>,
+}
+
+impl<N> Link<N> {
+    pub(crate) fn new() -> Self {
+        Link { events: AtomicU32::new(0), next: UnsafeCell::new(ptr::null_mut()) }
+    }
+}
+
+// SAFETY: `next` is written only by the one thread that took `events` from zero, before its push, and read only by the
+// taker, after it; the list's head orders the two. Ends if: somebody pushes without winning `events`.
+unsafe impl<N: Sync> Sync for Link<N> {}
+// SAFETY: a link owns nothing.
+unsafe impl<N: Send> Send for Link<N> {}
+
+/// What can be queued.
+///
+/// # Safety
+/// `link` always answers the same link, and `count_in` adds one counted reference that keeps the node alive until the
+/// taker gives it back.
+pub(crate) unsafe trait Node: Sized {
+    fn link(&self) -> &Link<Self>;
+    fn count_in(&self);
+}
+
+pub(crate) struct Queue<N> {
+    head: AtomicPtr<N>,
+    driver: OnceLock<Thread>,
+}
+
+impl<N: Node> Queue<N> {
+    pub(crate) fn new() -> Self {
+        Queue { head: AtomicPtr::new(ptr::null_mut()), driver: OnceLock::new() }
+    }
+
+    /// Names the thread to wake. Once, before anybody tells anything.
+    pub(crate) fn driven_by(&self, driver: Thread) {
+        assert!(self.driver.set(driver).is_ok(), "a queue has one driver");
+    }
+
+    /// Sets `events` and queues the node unless it is queued.
+    ///
+    /// # Safety
+    /// Until this call has set `events`, the caller keeps `node` alive: by a counted reference, or by the DRAINED bit it is
+    /// about to set, whose bay gives its reference back only when the driver has taken the bit.
+    pub(crate) unsafe fn tell(&self, node: NonNull<N>, events: u32) {
+        // Before the push: after it, node and queue may be gone.
+        let driver = self.driver.get().cloned();
+        // SAFETY: the caller keeps the node alive until this RMW.
+        let link = unsafe { node.as_ref() }.link();
+        // ord! AcqRel: Release publishes what is told; Acquire so that of two tellers the one that pushes comes second.
+        //      model: queue::news_told_while_the_slot_is_queued_or_processed_is_seen
+        if link.events.fetch_or(events, Ordering::AcqRel) != 0 {
+            return;
+        }
+        // SAFETY: this call took `events` from zero. Nothing clears it before the node is taken from the list, so neither a
+        // bit set here nor the reference behind it has been consumed, and no other thread touches `next`.
+        //         Ends if: anything but a take clears `events`.
+        let was_empty = unsafe {
+            node.as_ref().count_in();
+            self.push(node, link)
+        };
+        if let Some(driver) = driver.filter(|_| was_empty) {
+            driver.unpark();
+        }
+    }
+
+    /// Answers whether the list was empty.
+    ///
+    /// # Safety
+    /// The caller took the node's `events` from zero and has counted a reference in for the list.
+    unsafe fn push(&self, node: NonNull<N>, link: &Link<N>) -> bool {
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: see the caller's duty: nobody else touches `next` now.
+            link.next.with_mut(|next| unsafe { *next = head });
+            // ord! Release: publishes `next`. Pairs with the Acquire in `take`.
+            //      model: queue::news_told_while_the_slot_is_queued_or_processed_is_seen   fails if: relaxed-push
+            match self.head.compare_exchange_weak(head, node.as_ptr(), Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return head.is_null(),
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Takes the whole list. The driver's alone.
+    pub(crate) fn take(&self) -> Taken<N> {
+        // ord! Acquire: the `next` of every node in the list.
+        Taken { next: self.head.swap(ptr::null_mut(), Ordering::Acquire) }
+    }
+
+    /// Wakes the driver for something that is not a slot's.
+    pub(crate) fn wake(&self) {
+        if let Some(driver) = self.driver.get() {
+            driver.unpark();
+        }
+    }
+}
+
+/// A taken list: nodes with what was told about each. The receiver owns the counted reference of each.
+pub(crate) struct Taken<N> {
+    next: *mut N,
+}
+
+impl<N: Node> Iterator for Taken<N> {
+    type Item = (NonNull<N>, u32);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let node = NonNull::new(self.next)?;
+        // SAFETY: the list holds a counted reference of each of its nodes, which passes to the receiver here.
+        let link = unsafe { node.as_ref() }.link();
+        // SAFETY: the node is in our list, so nobody writes `next` until `events` is cleared below.
+        //         Ends if: read after the swap; the node may then be pushed again.
+        self.next = link.next.with(|next| unsafe { *next });
+        // ord! AcqRel swap: Acquire for the news behind the bits. An RMW, never a store: a store may clear a bit it has not
+        //      read, which lost wake-ups on x86.
+        //      model: queue::news_told_while_the_slot_is_queued_or_processed_is_seen   fails if: clear-by-store
+        Some((node, link.events.swap(0, Ordering::AcqRel)))
+    }
+}
+
+impl<N> std::fmt::Debug for Queue<N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,303 @@
+//! What all parts of one table share. Nothing here is on the path of a granted lease but the queue's head, which the last
+//! one out of a closed gate touches.
+
+use crate::builder::Config;
+use crate::clock::Clock;
+use crate::grant;
+use crate::name::{PeerId, PeerName};
+use crate::names::Names;
+use crate::note::Note;
+use crate::pool::Pool;
+use crate::queue::Queue;
+use crate::region::{Region, RegionId};
+use crate::slab::Slab;
+use crate::slot::{Slot, SlotRef};
+use crate::snapshot::Snapshot;
+use crate::state::{Generation, Phase};
+use crate::table::ShutdownReport;
+use crate::transport::{Capabilities, ErrorClass, ReportSink, Reported, Transport, TransportError};
+use crate::wait::Cell;
+use rpds::HashTrieMapSync;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+pub(crate) struct Shared<T: Transport> {
+    pub(crate) transport: Arc<T>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    pub(crate) names: Names<T>,
+    pub(crate) slab: Slab<T>,
+    pub(crate) queue: Queue<Slot<T>>,
+    pub(crate) connectors: Arc<Pool>,
+    pub(crate) closers: Arc<Pool>,
+    pub(crate) connects: Connects,
+    pub(crate) counters: Counters,
+    pub(crate) registered: Snapshot<HashTrieMapSync<RegionId, Registration>>,
+    /// Grants that are not quiesced.
+    pub(crate) lent: Mutex<HashMap<u128, Arc<grant::Core>>>,
+    /// Names whose slot is being removed, where the native side has one slot per name.
+    leaving: Mutex<HashMap<PeerName, PeerId>>,
+    pub(crate) shutdown: Mutex<Vec<ShutdownRequest>>,
+    /// The last table handle is gone.
+    pub(crate) abandoned: AtomicBool,
+    pub(crate) driver_died: AtomicBool,
+    /// Peers that are not Removed.
+    live: AtomicUsize,
+    generations: AtomicU64,
+    jobs: AtomicU64,
+    random: AtomicU64,
+    local: Mutex<LocalFaults>,
+    pub(crate) no_text: Arc<str>,
+    pub(crate) timed_out_text: Arc<str>,
+}
+
+/// A region the transport knows, and how to take it back.
+#[derive(Clone)]
+pub(crate) struct Registration {
+    pub(crate) region: Region,
+    /// Transfers that are not quiescent.
+    pub(crate) transfers: Arc<AtomicUsize>,
+    pub(crate) deregister: Arc<dyn Fn(&Region) -> Result<(), String> + Send + Sync>,
+}
+
+/// Somebody waits for the table to end.
+pub(crate) struct ShutdownRequest {
+    /// `None`: when nothing is left.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) cell: Arc<Cell<ShutdownReport>>,
+}
+
+/// How many connects run. Only the driver adds, so its look before an addition holds.
+#[derive(Default)]
+pub(crate) struct Connects {
+    permits: AtomicUsize,
+    stuck: AtomicUsize,
+}
+
+impl Connects {
+    pub(crate) fn begin(&self) {
+        self.permits.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// An attempt passed its deadline while its native connect goes on.
+    pub(crate) fn gave_up(&self) {
+        self.stuck.fetch_add(1, Ordering::AcqRel);
+        self.permits.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn returned(&self, with_permit: bool) {
+        if with_permit { &self.permits } else { &self.stuck }.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Attempts younger than their deadline.
+    pub(crate) fn permits(&self) -> usize {
+        self.permits.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn stuck(&self) -> usize {
+        self.stuck.load(Ordering::Acquire)
+    }
+}
+
+/// Counted for people.
+#[derive(Default)]
+pub(crate) struct Counters {
+    elections: AtomicU64,
+    elections_without_connect: AtomicU64,
+    stale_reports: AtomicU64,
+    leaked: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn elected(&self) {
+        self.elections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn elected_without_connect(&self) {
+        self.elections_without_connect.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn leaked(&self) {
+        self.leaked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn stale_report(&self) {
+        self.stale_reports.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Elections, those without a connect, stale reports, leaked connections.
+    pub(crate) fn read(&self) -> [u64; 4] {
+        [&self.elections, &self.elections_without_connect, &self.stale_reports, &self.leaked]
+            .map(|counter| counter.load(Ordering::Relaxed))
+    }
+}
+
+/// Faults of this process delay every peer's connect and count against none.
+#[derive(Default)]
+struct LocalFaults {
+    in_a_row: u32,
+    retry_at: Option<Instant>,
+}
+
+impl<T: Transport> Shared<T> {
+    /// Starts no thread; the builder does.
+    pub(crate) fn new(transport: T, config: Config, clock: Clock, seed: u64) -> Arc<Self> {
+        let closers = Pool::new("peerage-close", config.max_concurrent_closes);
+        let connectors = Pool::new("peerage-conn", config.max_concurrent_connects + config.max_stuck);
+        Arc::new(Shared {
+            capabilities: transport.capabilities(),
+            transport: Arc::new(transport),
+            config,
+            clock,
+            names: Names::new(),
+            slab: Slab::new(),
+            queue: Queue::new(),
+            connectors,
+            closers,
+            connects: Connects::default(),
+            counters: Counters::default(),
+            registered: Snapshot::new(HashTrieMapSync::new_sync()),
+            lent: Mutex::default(),
+            leaving: Mutex::default(),
+            shutdown: Mutex::default(),
+            abandoned: AtomicBool::new(false),
+            driver_died: AtomicBool::new(false),
+            live: AtomicUsize::new(0),
+            generations: AtomicU64::new(1),
+            jobs: AtomicU64::new(1),
+            random: AtomicU64::new(seed),
+            local: Mutex::default(),
+            no_text: "".into(),
+            timed_out_text: "the attempt did not end before connect_timeout".into(),
+        })
+    }
+
+    /// Greater than every one before, in the whole table.
+    pub(crate) fn next_generation(&self) -> Generation {
+        Generation(self.generations.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn next_job(&self) -> u64 {
+        self.jobs.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// 64 bits of the seed's sequence (splitmix64: S. Vigna, public domain reference).
+    pub(crate) fn random(&self) -> u64 {
+        let mut z = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// The peer that `id` names, if its life goes on.
+    pub(crate) fn upgrade(&self, id: PeerId) -> Option<SlotRef<T>> {
+        SlotRef::upgrade(self.slab.place(id.index)?, id.version)
+    }
+
+    /// Reports `generation` of a slot that the caller keeps alive.
+    pub(crate) fn report(&self, slot: &Slot<T>, generation: Generation, note: impl FnOnce() -> Note) -> Reported {
+        if slot.report(generation, note) {
+            return Reported::Failed;
+        }
+        self.counters.stale_report();
+        Reported::Stale
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.live.load(Ordering::Acquire)
+    }
+
+    /// Counts `more` peers in, unless they would be more than `max_peers`.
+    pub(crate) fn count_peers(&self, more: usize) -> bool {
+        let fits = |live: usize| live.checked_add(more).filter(|sum| *sum <= self.config.max_peers);
+        self.live.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+    }
+
+    /// A peer is Removed, or was counted and not inserted.
+    pub(crate) fn peer_removed(&self) {
+        if self.live.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.queue.wake();
+        }
+    }
+
+    /// The removal of a slot has begun: its name is free.
+    pub(crate) fn leaves(&self, name: &PeerName, slot: &SlotRef<T>) {
+        if !self.capabilities.contains(Capabilities::OVERLAP) {
+            lock(&self.leaving).insert(name.clone(), slot.id());
+            if slot.word().phase() == Phase::Removed {
+                self.has_left(name, slot); // the lane was faster
+            }
+        }
+        self.names.remove(name, slot);
+    }
+
+    /// A slot is Removed.
+    pub(crate) fn has_left(&self, name: &PeerName, slot: &Slot<T>) {
+        let mut leaving = lock(&self.leaving);
+        if leaving.get(name) == Some(&slot.id()) {
+            leaving.remove(name);
+        }
+    }
+
+    /// Whether a slot of this name is still being removed.
+    pub(crate) fn is_leaving(&self, name: &PeerName) -> bool {
+        lock(&self.leaving).contains_key(name)
+    }
+
+    /// Lets a closing thread run somebody's destructor.
+    pub(crate) fn drop_elsewhere<V: Send + 'static>(&self, value: V) {
+        self.closers.submit(self.next_job(), Box::new(move || drop(value)));
+    }
+
+    /// A connect failed by a fault of this process: how long everybody waits.
+    pub(crate) fn local_fault(&self, now: Instant, random: u64) -> Duration {
+        let mut local = lock(&self.local);
+        local.in_a_row = local.in_a_row.saturating_add(1);
+        let wait = self.config.backoff.delay(local.in_a_row, random);
+        local.retry_at = Some(now + wait);
+        wait
+    }
+
+    pub(crate) fn local_fault_is_over(&self) {
+        *lock(&self.local) = LocalFaults::default();
+    }
+
+    pub(crate) fn local_retry_at(&self) -> Option<Instant> {
+        lock(&self.local).retry_at
+    }
+}
+
+/// The table as reporters see it: they do not keep it alive.
+pub(crate) struct Sink<T: Transport>(pub(crate) Weak<Shared<T>>);
+
+impl<T: Transport> ReportSink for Sink<T> {
+    fn report(&self, peer: PeerId, generation: Generation, error: &dyn TransportError) -> Reported {
+        if !error.class().breaks_the_connection() {
+            return Reported::NotThePeer;
+        }
+        let Some(shared) = self.0.upgrade() else { return Reported::Stale };
+        match shared.upgrade(peer) {
+            Some(slot) => shared.report(&slot, generation, || note_of(generation, error)),
+            None => Reported::Stale,
+        }
+    }
+}
+
+impl ErrorClass {
+    /// Whether the generation it happened on is of no more use.
+    pub(crate) fn breaks_the_connection(self) -> bool {
+        matches!(self, ErrorClass::PeerBroken | ErrorClass::OutcomeUnknown | ErrorClass::Incompatible)
+    }
+}
+
+pub(crate) fn note_of(generation: Generation, error: &dyn TransportError) -> Note {
+    Note { generation, text: error.to_string().into(), native_code: error.native_code() }
+}
+
+/// These mutexes guard plain data that is valid between any two statements.
+pub(crate) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

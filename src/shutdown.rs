@@ -1,0 +1,119 @@
+//! The end of a table: stop admitting, drain or quarantine, close, take registrations back, say what was left.
+//!
+//! `begin` stops admission and starts every peer's removal; the driver waits until none is live or the deadline passes;
+//! `submit_report` then takes back, on a closing thread, each registration that nothing uses any more. What is still in use
+//! is neither disconnected nor deregistered, it is reported. Every part may run again.
+
+use crate::error::ReadyError;
+use crate::name::PeerName;
+use crate::peer::Removed;
+use crate::region::RegionId;
+use crate::shared::{Registration, Shared, ShutdownRequest, lock};
+use crate::slot::SlotRef;
+use crate::slow::locked;
+use crate::state::Phase;
+use crate::table::ShutdownReport;
+use crate::transport::{CloseReason, Transport};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Ends the names, revokes what is lent, starts every removal. Waits for nothing but slots' mutexes, which nobody holds
+/// for long.
+pub(crate) fn begin<T: Transport>(shared: &Shared<T>) {
+    for slot in shared.names.shut_down() {
+        let _ = locked(&slot, |lane| lane.begin_removal(CloseReason::Shutdown, None));
+    }
+    let lent: Vec<_> = lock(&shared.lent).values().cloned().collect();
+    lent.iter().for_each(|grant| grant.revoke());
+}
+
+/// The last handle of the table is gone: the same, without anybody who waits, and without blocking who dropped it.
+pub(crate) fn abandon<T: Transport>(shared: &Arc<Shared<T>>) {
+    let request = ShutdownRequest { deadline: None, cell: Arc::new(crate::wait::Cell::new()) };
+    let home = shared.clone();
+    shared.closers.submit(
+        shared.next_job(),
+        Box::new(move || {
+            begin(&home);
+            lock(&home.shutdown).push(request);
+            home.abandoned.store(true, Ordering::Release);
+            home.queue.wake();
+        }),
+    );
+}
+
+/// Ends one shutdown on a closing thread.
+pub(crate) fn submit_report<T: Transport>(shared: &Arc<Shared<T>>, request: ShutdownRequest) {
+    let home = shared.clone();
+    shared.closers.submit(
+        shared.next_job(),
+        Box::new(move || {
+            deregister(&home);
+            request.cell.resolve(report(&home));
+        }),
+    );
+}
+
+fn deregister<T: Transport>(shared: &Shared<T>) {
+    let registrations: Vec<_> = shared.registered.load().values().cloned().collect();
+    for registration in registrations {
+        let id = registration.region.id();
+        if in_use(shared, &registration) != (0, 0) {
+            continue;
+        }
+        let taken = catch_unwind(AssertUnwindSafe(|| (registration.deregister)(&registration.region)));
+        if matches!(taken, Ok(Ok(()))) {
+            let _ = shared.registered.update::<()>(|map| Ok(map.remove(&id)));
+        }
+    }
+}
+
+/// Transfers and grants that use a region.
+pub(crate) fn in_use<T: Transport>(shared: &Shared<T>, registration: &Registration) -> (usize, usize) {
+    let id = registration.region.id();
+    let grants = lock(&shared.lent).values().filter(|grant| grant.page().region().id() == id).count();
+    (registration.transfers.load(Ordering::Acquire), grants)
+}
+
+fn report<T: Transport>(shared: &Shared<T>) -> ShutdownReport {
+    let mut report = ShutdownReport::default();
+    for slot in shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version)) {
+        if slot.word().phase() == Phase::Removed {
+            continue;
+        }
+        let (name, connecting) = locked(&slot, |lane| (lane.slow.name.clone(), lane.slow.connect.is_some()));
+        let leases: u64 = (0..2).map(|bay| slot.bay(bay).gate.users()).sum();
+        let transfers: u64 = (0..2).map(|bay| slot.bay(bay).transfers()).sum();
+        let some = |count: u64| (count > 0).then(|| (name.clone(), count));
+        report.leaked_leases.extend(some(leases));
+        report.quarantined.extend(some(transfers));
+        report.stuck_connects.extend(connecting.then(|| name.clone()));
+    }
+    report.leaked_connections = shared.counters.read()[3];
+    report.still_registered = shared.registered.load().keys().copied().collect::<Vec<RegionId>>();
+    report.leaked_leases.sort_by(by_name);
+    report.quarantined.sort_by(by_name);
+    report
+}
+
+fn by_name(a: &(PeerName, u64), b: &(PeerName, u64)) -> std::cmp::Ordering {
+    a.0.cmp(&b.0)
+}
+
+/// Nothing moves any more: whoever waits is told.
+pub(crate) fn driver_died<T: Transport>(shared: &Arc<Shared<T>>, shutdowns: Vec<ShutdownRequest>) {
+    for slot in shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version)) {
+        let waiting = locked(&slot, |lane| {
+            let peer = lane.slow.name.clone();
+            lane.end_attempt(Err(ReadyError::DriverDied { peer }));
+            lane.slow.removal.as_mut().map(|removal| std::mem::take(&mut removal.waiting)).unwrap_or_default()
+        });
+        for (_, cell) in waiting {
+            cell.resolve(Removed::DriverDied);
+        }
+    }
+    for request in shutdowns.into_iter().chain(std::mem::take(&mut *lock(&shared.shutdown))) {
+        submit_report(shared, request);
+    }
+}

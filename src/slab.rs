@@ -1,0 +1,104 @@
+//! Where slots live: type-stable places that are used again and never freed while the table or anything of it lives.
+//!
+//! 1. Generations come from one counter of the table, so no two slots, and no two lives of one slot, share a word.
+//! 2. A life begins by writing the version, then the word. By id one reads the word, then the version, enters, and reads
+//!    the word again: that second look rejects an entrant of an earlier life as it rejects a late entrant of a bay.
+//! 3. A slot is used again when its last counted reference is gone: handles, queue entries, filled bays. A late entrant
+//!    without a reference needs an open gate to enter, and an open gate's bay holds a reference.
+
+use crate::name::PeerId;
+use crate::slot::Slot;
+use crate::transport::Transport;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Places of the first chunk; each further chunk doubles the total.
+const FIRST: usize = 16;
+const CHUNKS: usize = 24;
+
+pub(crate) struct Slab<T: Transport> {
+    chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
+    free: Mutex<Free>,
+}
+
+#[derive(Default)]
+struct Free {
+    indices: Vec<u32>,
+    /// Places made so far.
+    made: usize,
+}
+
+impl<T: Transport> Slab<T> {
+    pub(crate) fn new() -> Self {
+        Slab { chunks: [const { OnceLock::new() }; CHUNKS], free: Mutex::new(Free::default()) }
+    }
+
+    /// The place at `index`, whatever life it is in.
+    #[inline(always)]
+    pub(crate) fn place(&self, index: u32) -> Option<&Slot<T>> {
+        let (chunk, at) = locate(index as usize);
+        self.chunks.get(chunk)?.get()?.get(at)
+    }
+
+    /// A place that nobody uses; `make` makes a new one, given its index. `None`: 2²⁷ slots are in use.
+    pub(crate) fn claim(&self, make: impl Fn(u32) -> Slot<T>) -> Option<&Slot<T>> {
+        let mut free = self.lock();
+        let index = match free.indices.pop() {
+            Some(index) => index,
+            None => {
+                let first = free.made;
+                let (chunk, _) = locate(first);
+                let len = chunk_len(chunk);
+                let slots = (first..first + len).map(|index| make(index as u32)).collect();
+                assert!(self.chunks.get(chunk)?.set(slots).is_ok(), "chunks are made in order, under the lock");
+                free.made += len;
+                free.indices.extend((first as u32 + 1..(first + len) as u32).rev());
+                first as u32
+            }
+        };
+        drop(free);
+        self.place(index)
+    }
+
+    /// Every place, whatever life it is in. Without a lock.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Slot<T>> {
+        self.chunks.iter().map_while(OnceLock::get).flat_map(|chunk| chunk.iter())
+    }
+
+    /// Gives a place back. The caller dropped its last counted reference.
+    pub(crate) fn give_back(&self, id: PeerId) {
+        self.lock().indices.push(id.index);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Free> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Chunk 0 has FIRST places; chunk k > 0 has FIRST × 2ᵏ⁻¹, as many as all before it.
+fn chunk_len(chunk: usize) -> usize {
+    FIRST << chunk.saturating_sub(1)
+}
+
+#[inline(always)]
+fn locate(index: usize) -> (usize, usize) {
+    let chunk = (usize::BITS - (index / FIRST).leading_zeros()) as usize;
+    let first = if chunk == 0 { 0 } else { FIRST << (chunk - 1) };
+    (chunk, index - first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_index_has_one_place_and_chunks_follow_each_other() {
+        let mut next = 0;
+        for chunk in 0..12 {
+            for at in 0..chunk_len(chunk) {
+                assert_eq!(locate(next), (chunk, at));
+                next += 1;
+            }
+        }
+        assert!(locate(u32::MAX as usize).0 >= CHUNKS, "an index from outside may be any number");
+    }
+}

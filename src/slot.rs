@@ -1,0 +1,344 @@
+//! The place of one peer, and everything that is done to it without a lock.
+//!
+//! **Lease**: load the word; Ready(g, bay)? enter the bay's gate; read the word again: unchanged? Then the connection in
+//! the bay is generation g's and stays there until the lease leaves. If the gate was closed or the word has changed, leave
+//! and look again; only a newer Ready is worth another try.
+//!
+//! **Report(g)**: CAS Ready(g, ·) or Connecting(g) to Failed(g), at most two rounds, then one note and one push. The only
+//! change of the word without the mutex. After it returns nobody is admitted on g: whoever enters later reads the word
+//! again and finds it changed.
+//!
+//! **Asking**: a lease that reads Idle(g) or Failed(g) raises `wanted` to g; only the RMW that raised it pushes. `wanted` is
+//! a generation, not a bit, and nobody clears it: a newer failure makes it stale (loom-tests/wanted.rs).
+//!
+//! | field | written by | read by |
+//! |---|---|---|
+//! | word | reports: bare CAS; all else under `slow` | everybody |
+//! | version | the start of a life | look-up by id |
+//! | wanted | leases, `ready()` | the lane |
+//! | bays | see bay.rs | |
+//! | references | handles, queue, bays | |
+//! | slow | the lane, tickets, `ready()`, removers: slow.rs | |
+
+use crate::bay::Bay;
+use crate::name::PeerId;
+use crate::note::{Note, Notes};
+use crate::queue::{DRAINED, Link, Node, REPORTED, WANTED};
+use crate::record::RecordCell;
+use crate::shared::Shared;
+use crate::slow::Slow;
+use crate::state::{Generation, Phase, Word};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, fence};
+use crate::transfer::InFlight;
+use crate::transport::Transport;
+use crossbeam_utils::CachePadded;
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+#[repr(align(128))]
+pub(crate) struct Slot<T: Transport> {
+    word: AtomicU64,
+    version: AtomicU32,
+    index: u32,
+    wanted: AtomicU64,
+    bays: [Bay<T::Connection>; 2],
+    /// The table this slot is a part of. Valid while the slot is counted: each life holds one strong reference.
+    home: *const Shared<T>,
+    link: CachePadded<Link<Slot<T>>>,
+    references: AtomicUsize,
+    pub(crate) record: RecordCell,
+    pub(crate) notes: Notes,
+    pub(crate) in_flight: InFlight,
+    pub(crate) grants: AtomicU64,
+    /// `None` between lives.
+    pub(crate) slow: Mutex<Option<Slow<T>>>,
+}
+
+// SAFETY: 1. every field but `home` is `Send + Sync` by itself. 2. `home` is only read, and points to a `Shared<T>`, which
+// is `Send + Sync`, kept alive by the life's strong reference. Ends if: `home` is used on a slot that is not counted.
+unsafe impl<T: Transport> Send for Slot<T> {}
+// SAFETY: as above.
+unsafe impl<T: Transport> Sync for Slot<T> {}
+
+// SAFETY: `link` answers one field; `count_in` adds a counted reference, given back by the taker's `SlotRef`.
+unsafe impl<T: Transport> Node for Slot<T> {
+    fn link(&self) -> &Link<Self> {
+        &self.link
+    }
+
+    fn count_in(&self) {
+        self.references.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<T: Transport> Slot<T> {
+    /// A place without a life.
+    pub(crate) fn new(index: u32, stripes: usize, home: *const Shared<T>) -> Self {
+        Slot {
+            word: AtomicU64::new(Word::new(Generation(0), Phase::Removed).bits()),
+            version: AtomicU32::new(0),
+            index,
+            wanted: AtomicU64::new(0),
+            bays: [Bay::empty(stripes), Bay::empty(stripes)],
+            home,
+            link: CachePadded::new(Link::new()),
+            references: AtomicUsize::new(0),
+            record: RecordCell::empty(),
+            notes: Notes::new(),
+            in_flight: InFlight::default(),
+            grants: AtomicU64::new(0),
+            slow: Mutex::new(None),
+        }
+    }
+
+    /// Starts a life at `generation`, which has never been used. The caller claimed the place and counts as its first
+    /// reference.
+    pub(crate) fn begin_life(&self, home: &Arc<Shared<T>>, generation: Generation, slow: Slow<T>) -> SlotRef<T> {
+        debug_assert!(std::ptr::eq(self.home, Arc::as_ptr(home)), "a slot stays in its table");
+        *self.slow.lock() = Some(slow);
+        self.references.store(1, Ordering::Relaxed);
+        std::mem::forget(home.clone()); // given back in `end_life`
+        // ord! Release, version before word: who reads this life's word also reads its version.
+        //      model: ids::a_stale_id_never_reaches_the_next_peer   fails if: version-after-word
+        self.version.store(self.version.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        self.word.store(Word::new(generation, Phase::Idle).bits(), Ordering::Release);
+        SlotRef(NonNull::from(self))
+    }
+
+    pub(crate) fn id(&self) -> PeerId {
+        PeerId { index: self.index, version: self.version.load(Ordering::Acquire) }
+    }
+
+    pub(crate) fn word(&self) -> Word {
+        Word::from_bits(self.word.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn bay(&self, bay: usize) -> &Bay<T::Connection> {
+        &self.bays[bay]
+    }
+
+    /// Changes the word; the caller holds the slot's mutex, and the CAS is against a report.
+    pub(crate) fn change_word(&self, from: Word, to: Word) -> Result<(), Word> {
+        // ord! AcqRel: publishes what the holder of the mutex did before, to who reads the word without it.
+        self.word
+            .compare_exchange(from.bits(), to.bits(), Ordering::AcqRel, Ordering::Acquire)
+            .map(drop)
+            .map_err(Word::from_bits)
+    }
+
+    /// Enters the current generation's bay. `Ok`: the word that was admitted. `Err`: the word that was not Ready.
+    #[inline(always)]
+    pub(crate) fn enter(&self, stripe: u32) -> Result<Word, Word> {
+        self.enter_if(stripe, || true)
+    }
+
+    /// The same by id: `None` if the slot is in another life.
+    #[inline(always)]
+    pub(crate) fn enter_by_id(&self, version: u32, stripe: u32) -> Option<Result<Word, Word>> {
+        let mut same_life = true;
+        let entered = self.enter_if(stripe, || {
+            // ord! Acquire, after the word: see `begin_life`.
+            //      model: ids::a_stale_id_never_reaches_the_next_peer   fails if: version-before-word
+            same_life = self.version.load(Ordering::Acquire) == version;
+            same_life
+        });
+        same_life.then_some(entered)
+    }
+
+    /// `wanted_life` is asked between the first look at a word and its use.
+    #[inline(always)]
+    fn enter_if(&self, stripe: u32, mut wanted_life: impl FnMut() -> bool) -> Result<Word, Word> {
+        // ord! Acquire: pairs with the publisher's CAS. model: bays::every_use_precedes_the_close_one_stripe
+        //      fails if: relaxed-word
+        let mut seen = self.word();
+        loop {
+            if !wanted_life() {
+                return Err(seen);
+            }
+            let Some(bay) = seen.bay() else { return Err(seen) };
+            if self.bays[bay].gate.enter(stripe) {
+                // The second look: a gate that was reopened may have admitted us to a later generation. Relaxed would do,
+                // because the entering CAS acquired the reopening.
+                //      model: bays::every_use_precedes_the_close_one_stripe   fails if: no-second-look
+                let now = self.word();
+                if now == seen {
+                    return Ok(seen);
+                }
+                // SAFETY: we entered this bay on this stripe just now, and leave it once.
+                unsafe { Slot::leave(NonNull::from(self), bay, stripe) };
+                seen = now;
+            } else {
+                let now = self.word();
+                debug_assert_ne!(now, seen, "a closed stripe under a word that still reads Ready");
+                seen = now;
+            }
+        }
+    }
+
+    /// Leaves a bay that was entered on this stripe.
+    ///
+    /// # Safety
+    /// The caller entered `bay` on `stripe` and leaves it for the first time. Unless it holds a counted reference, it must
+    /// not use the slot afterwards.
+    #[inline(always)]
+    pub(crate) unsafe fn leave(slot: NonNull<Self>, bay: usize, stripe: u32) {
+        // SAFETY: the bay is not drained while the caller is inside, and holds a reference of the slot until it is.
+        if unsafe { slot.as_ref() }.bays[bay].gate.leave(stripe) {
+            // SAFETY: the last one out; the bay keeps its reference until the driver takes the bit set here.
+            unsafe { Slot::drained(slot, bay) };
+        }
+    }
+
+    /// # Safety
+    /// The caller was told by the gate that the bay is drained.
+    #[cold]
+    unsafe fn drained(slot: NonNull<Self>, bay: usize) {
+        // SAFETY: see the caller's duty; `home` lives as long as the slot is counted.
+        unsafe { (*slot.as_ref().home).queue.tell(slot, DRAINED << bay) };
+    }
+
+    /// Asks for one reconnect after the failure of `generation`. The caller keeps the slot alive. Never waits.
+    pub(crate) fn ask(&self, generation: Generation) {
+        // ord! AcqRel on the raise: the push that follows publishes it; the lane reads it with Acquire after its swap.
+        //      model: wanted::a_wanted_generation_loses_no_request
+        if self.wanted.load(Ordering::Relaxed) < generation.0
+            && self.wanted.fetch_max(generation.0, Ordering::AcqRel) < generation.0
+        {
+            self.tell(WANTED);
+        }
+    }
+
+    /// Raises `wanted` for a caller that pushes by itself.
+    pub(crate) fn want(&self, generation: Generation) {
+        self.wanted.fetch_max(generation.0, Ordering::AcqRel);
+    }
+
+    pub(crate) fn is_wanted(&self, generation: Generation) -> bool {
+        self.wanted.load(Ordering::Acquire) == generation.0
+    }
+
+    /// Fails `generation` if it is the current one. After this returns nobody is admitted on it, whatever the answer.
+    pub(crate) fn report(&self, generation: Generation, note: impl FnOnce() -> Note) -> bool {
+        let mut seen = self.word();
+        while let Some(failed) = seen.reported(generation) {
+            // At most two rounds: Connecting(g) may become Ready(g) once.
+            match self.change_word(seen, failed) {
+                Ok(()) => {
+                    self.notes.push(note());
+                    self.tell(REPORTED);
+                    return true;
+                }
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// Tells the driver. The caller keeps the slot alive, by a counted reference or a lease.
+    pub(crate) fn tell(&self, events: u32) {
+        // SAFETY: `&self` of a counted slot, see above.
+        unsafe { self.home().queue.tell(NonNull::from(self), events) };
+    }
+
+    /// The table.
+    pub(crate) fn home(&self) -> &Shared<T> {
+        // SAFETY: a slot is used only while it is counted or one of its bays is open, hence counted; each life holds a
+        // strong reference of its table. Ends if: somebody keeps a `&Slot` beyond its reference.
+        unsafe { &*self.home }
+    }
+}
+
+impl<T: Transport> fmt::Debug for Slot<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("id", &self.id()).field("word", &self.word()).finish_non_exhaustive()
+    }
+}
+
+/// A counted reference of a slot.
+pub(crate) struct SlotRef<T: Transport>(NonNull<Slot<T>>);
+
+// SAFETY: a counted pointer to a `Send + Sync` slot; the count is atomic.
+unsafe impl<T: Transport> Send for SlotRef<T> {}
+// SAFETY: as above.
+unsafe impl<T: Transport> Sync for SlotRef<T> {}
+
+impl<T: Transport> SlotRef<T> {
+    /// Takes over a reference that was counted in: one that came with the queue's list, or of a bay.
+    ///
+    /// # Safety
+    /// The caller owns that reference and gives it up here.
+    pub(crate) unsafe fn from_counted(slot: NonNull<Slot<T>>) -> Self {
+        SlotRef(slot)
+    }
+
+    /// A reference of a slot that somebody else keeps alive during the call.
+    pub(crate) fn of(slot: &Slot<T>) -> Self {
+        slot.count_in();
+        SlotRef(NonNull::from(slot))
+    }
+
+    /// A reference of the life that `version` names, if it goes on.
+    pub(crate) fn upgrade(slot: &Slot<T>, version: u32) -> Option<Self> {
+        let mut count = slot.references.load(Ordering::Relaxed);
+        loop {
+            if count == 0 {
+                return None;
+            }
+            match slot.references.compare_exchange_weak(count, count + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => count = now,
+            }
+        }
+        let reference = SlotRef(NonNull::from(slot));
+        (slot.version.load(Ordering::Acquire) == version).then_some(reference)
+    }
+
+    pub(crate) fn as_ptr(&self) -> NonNull<Slot<T>> {
+        self.0
+    }
+
+    pub(crate) fn is(&self, other: &SlotRef<T>) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<T: Transport> Clone for SlotRef<T> {
+    fn clone(&self) -> Self {
+        SlotRef::of(self)
+    }
+}
+
+impl<T: Transport> Deref for SlotRef<T> {
+    type Target = Slot<T>;
+    fn deref(&self) -> &Slot<T> {
+        // SAFETY: the counted reference keeps the life, and with it the table and its slab, alive.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T: Transport> Drop for SlotRef<T> {
+    fn drop(&mut self) {
+        // ord! Release: this holder's use; the last one acquires all of them before the place is used again.
+        if self.references.fetch_sub(1, Ordering::Release) == 1 {
+            fence(Ordering::Acquire);
+            // SAFETY: that was the last counted reference; nobody can count another one in from zero.
+            unsafe { end_life(self.0) };
+        }
+    }
+}
+
+/// Gives the place back to the slab and the table's reference back to the table.
+///
+/// # Safety
+/// The caller dropped the slot's last counted reference.
+#[cold]
+unsafe fn end_life<T: Transport>(slot: NonNull<Slot<T>>) {
+    // SAFETY: the life's strong reference, given up at the end of this function, keeps the slab alive until then.
+    let (home, slot) = unsafe { (Arc::from_raw(slot.as_ref().home), slot.as_ref()) };
+    let life = slot.slow.lock().take();
+    slot.record.clear().retire();
+    home.slab.give_back(slot.id());
+    drop(life);
+}

@@ -1,0 +1,468 @@
+//! All peers of this process.
+
+use crate::builder::Builder;
+use crate::clock::Clock;
+use crate::error::{GrantError, InsertError, NotReady, Reason, RegisterError, WouldDeadlock};
+use crate::gate::stripe_of_thread;
+use crate::grant::{Access, Grant};
+use crate::inbox::Inbox;
+use crate::lease::Lease;
+use crate::name::{PeerId, PeerName};
+use crate::names::{Found, NotAdded};
+use crate::peer::{Peer, PeerStatus};
+use crate::pool::is_table_thread;
+use crate::region::{Region, RegionId, Slice};
+use crate::shared::{Registration, Shared, ShutdownRequest, lock};
+use crate::shutdown;
+use crate::slot::{Slot, SlotRef};
+use crate::slow::{Slow, locked};
+use crate::state::{Generation, Phase};
+use crate::transport::{Capabilities, DataPlane, Transport};
+use crate::wait::{Cell, Wait};
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+/// All peers of this process: cheap to clone, used from any thread and task. Dropping the last clone starts a shutdown and
+/// waits for nothing; leases and handles outlive it safely.
+pub struct PeerTable<T: Transport>(Arc<Owner<T>>);
+
+struct Owner<T: Transport>(Arc<Shared<T>>);
+
+impl<T: Transport> Drop for Owner<T> {
+    fn drop(&mut self) {
+        shutdown::abandon(&self.0);
+    }
+}
+
+impl<T: Transport> Clone for PeerTable<T> {
+    fn clone(&self) -> Self {
+        PeerTable(self.0.clone())
+    }
+}
+
+impl<T: Transport> PeerTable<T> {
+    pub(crate) fn new(shared: Arc<Shared<T>>) -> Self {
+        PeerTable(Arc::new(Owner(shared)))
+    }
+
+    /// Settings of a table over `transport`.
+    pub fn builder(transport: T) -> Builder<T> {
+        Builder::new(transport)
+    }
+
+    /// Adds a peer; makes no native call. A live name with the same address answers the existing peer. Runs the address's
+    /// `Eq` and `Display` on this thread, under no lock. Does not wait.
+    ///
+    /// # Errors
+    /// [`InsertError`]; the table is unchanged.
+    pub fn insert<N>(&self, name: N, address: T::Address) -> Result<Peer<T>, InsertError>
+    where
+        N: TryInto<PeerName>,
+        InsertError: From<N::Error>,
+    {
+        let mut peers = self.insert_many([(name.try_into()?, address)])?;
+        Ok(peers.pop().expect("one peer for one name"))
+    }
+
+    /// Adds many peers at the cost of one copy of the names: all or none.
+    ///
+    /// # Errors
+    /// [`InsertError`] of the first that can't be added; the table is unchanged.
+    pub fn insert_many(
+        &self,
+        peers: impl IntoIterator<Item = (PeerName, T::Address)>,
+    ) -> Result<Vec<Peer<T>>, InsertError> {
+        let wanted: Vec<_> = peers.into_iter().map(|(name, address)| (name, Arc::new(address))).collect();
+        self.check_batch(&wanted)?;
+        loop {
+            if let Some(peers) = self.try_insert(&wanted)? {
+                return Ok(peers);
+            }
+        }
+    }
+
+    /// Names in one batch may repeat only with one address, and none may be ours.
+    fn check_batch(&self, wanted: &[(PeerName, Arc<T::Address>)]) -> Result<(), InsertError> {
+        let own = self.shared().transport.local_name();
+        let mut seen: HashMap<&PeerName, &Arc<T::Address>> = HashMap::new();
+        for (name, address) in wanted {
+            if own == Some(name) {
+                return Err(InsertError::OwnName { name: name.clone() });
+            }
+            match seen.insert(name, address) {
+                Some(before) if **before != **address => return Err(conflict(name, before, address)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// `None`: somebody else changed one of the names meanwhile.
+    fn try_insert(&self, wanted: &[(PeerName, Arc<T::Address>)]) -> Result<Option<Vec<Peer<T>>>, InsertError> {
+        let mut slots: HashMap<PeerName, SlotRef<T>> = HashMap::new();
+        let mut new = Vec::new();
+        let mut refused = None;
+        for (name, address) in wanted {
+            if slots.contains_key(name) {
+                continue;
+            }
+            match self.existing(name, address).and_then(|found| match found {
+                Some(slot) => Ok((slot, false)),
+                None => self.new_slot(name, address).map(|slot| (slot, true)),
+            }) {
+                Ok((slot, is_new)) => {
+                    if is_new {
+                        new.push((name.clone(), slot.clone()));
+                    }
+                    slots.insert(name.clone(), slot);
+                }
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        let added = match refused {
+            None => self.shared().names.add(&new),
+            Some(error) => {
+                self.discard(new);
+                return Err(error);
+            }
+        };
+        match added {
+            Ok(()) => {
+                let peer = |name: &PeerName| Peer::new(name.clone(), slots[name].clone());
+                Ok(Some(wanted.iter().map(|(name, _)| peer(name)).collect()))
+            }
+            Err(NotAdded::Taken) => {
+                self.discard(new);
+                Ok(None)
+            }
+            Err(NotAdded::ShutDown) => {
+                self.discard(new);
+                Err(InsertError::ShutDown { name: wanted[0].0.clone() })
+            }
+        }
+    }
+
+    /// The live slot of `name`, if it has this address.
+    fn existing(&self, name: &PeerName, address: &Arc<T::Address>) -> Result<Option<SlotRef<T>>, InsertError> {
+        let shared = self.shared();
+        let found = shared.names.with(name.as_str(), |found| match found {
+            Found::Slot(slot) => Ok(Some(slot.clone())),
+            Found::Nothing => Ok(None),
+            Found::ShutDown => Err(InsertError::ShutDown { name: name.clone() }),
+        })?;
+        let Some(slot) = found else { return Ok(None) };
+        let (live, phase) = locked(&slot, |lane| (lane.slow.address.clone(), lane.word().phase()));
+        match live {
+            Some(live) if !matches!(phase, Phase::Removing | Phase::Removed) => {
+                if *live == **address {
+                    Ok(Some(slot))
+                } else {
+                    Err(conflict(name, &live, address))
+                }
+            }
+            // Its remover has not come to the names yet; it is gone for us.
+            _ => {
+                shared.names.remove(name, &slot);
+                Ok(None)
+            }
+        }
+    }
+
+    fn new_slot(&self, name: &PeerName, address: &Arc<T::Address>) -> Result<SlotRef<T>, InsertError> {
+        let shared = self.shared();
+        let overlap = shared.capabilities.contains(Capabilities::OVERLAP);
+        if !overlap && shared.is_leaving(name) {
+            return Err(InsertError::StillRemoving { name: name.clone() });
+        }
+        let limit = shared.config.max_peers;
+        let too_many = || InsertError::TooManyPeers { name: name.clone(), limit };
+        if !shared.count_peers(1) {
+            return Err(too_many());
+        }
+        let generation = shared.next_generation();
+        let slow = Slow::new(name.clone(), address.clone(), generation, shared.clock.now());
+        let home: *const Shared<T> = Arc::as_ptr(shared);
+        let Some(place) = shared.slab.claim(|index| Slot::new(index, shared.config.stripes, home)) else {
+            shared.peer_removed();
+            return Err(too_many());
+        };
+        let slot = place.begin_life(shared, generation, slow);
+        locked(&slot, |lane| lane.start_lane(slot.clone()));
+        Ok(slot)
+    }
+
+    fn discard(&self, new: Vec<(PeerName, SlotRef<T>)>) {
+        for (_, slot) in new {
+            locked(&slot, |lane| lane.discard());
+        }
+    }
+
+    /// The peer called `name`, if there is one. A counted handle: keep it rather than ask for it per send.
+    pub fn peer(&self, name: &str) -> Option<Peer<T>> {
+        self.shared()
+            .names
+            .with(name, |found| match found {
+                Found::Slot(slot) => Some(slot.clone()),
+                _ => None,
+            })
+            .map(Peer::of)
+    }
+
+    /// The peer that `id` names, unless it is gone.
+    pub fn peer_by_id(&self, id: PeerId) -> Option<Peer<T>> {
+        self.shared().upgrade(id).filter(|slot| slot.word().phase() != Phase::Removed).map(Peer::of)
+    }
+
+    /// A lease by name: one look at the names more than [`Peer::lease`]. Never waits.
+    ///
+    /// # Errors
+    /// [`NotReady`]; nothing was sent. `Reason::Unknown` if no peer has this name.
+    #[inline]
+    pub fn lease(&self, name: &str) -> Result<Lease<T>, NotReady> {
+        self.shared().names.with(name, |found| match found {
+            Found::Slot(slot) => Lease::enter(slot),
+            Found::Nothing => Err(NotReady::nobody(Reason::Unknown)),
+            Found::ShutDown => Err(NotReady::nobody(Reason::ShutDown)),
+        })
+    }
+
+    /// A lease by id, for message headers and foreign callers: costs what one by handle costs. Never waits.
+    ///
+    /// # Errors
+    /// [`NotReady`]; nothing was sent. `Reason::Unknown` if the id's peer is gone, or the id was never one.
+    #[inline]
+    pub fn lease_by_id(&self, id: PeerId) -> Result<Lease<T>, NotReady> {
+        let shared = self.shared();
+        let unknown = NotReady::nobody(Reason::Unknown);
+        let slot = shared.slab.place(id.index).ok_or(unknown)?;
+        let stripe = stripe_of_thread();
+        match slot.enter_by_id(id.version, stripe) {
+            Some(Ok(word)) => Ok(Lease::entered(slot, word, stripe)),
+            Some(Err(word)) => match shared.upgrade(id) {
+                Some(slot) => Err(slot.refuse(word)),
+                None => Err(unknown),
+            },
+            None => Err(unknown),
+        }
+    }
+
+    /// Every peer's state, those being removed included, from any thread and without a lock, also during a hang. Each
+    /// peer's entry is of one moment; the list is not.
+    pub fn snapshot(&self) -> Snapshot {
+        let shared = self.shared();
+        let [generations, elections_without_connect, stale_reports, leaked] = shared.counters.read();
+        let slots = shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version));
+        Snapshot {
+            peers: slots.filter_map(|slot| PeerStatus::of(&slot)).collect(),
+            stuck_connects: shared.connects.stuck() as u64,
+            leaked,
+            generations,
+            elections_without_connect,
+            stale_reports,
+        }
+    }
+
+    /// The transport.
+    pub fn transport(&self) -> &T {
+        &self.shared().transport
+    }
+
+    /// Ends the table: no insert, lease or grant from here on; leases and transfers may finish until `deadline`;
+    /// connections are closed, then regions that nothing uses are deregistered. The future resolves by then and says what
+    /// was left. May be called again, by anybody; dropping the future cancels nothing.
+    pub fn shutdown(&self, deadline: Instant) -> Shutdown {
+        let shared = self.shared();
+        shutdown::begin(shared);
+        let cell = Arc::new(Cell::new());
+        let request = ShutdownRequest { deadline: Some(deadline), cell: cell.clone() };
+        if shared.driver_died.load(Ordering::Acquire) {
+            shutdown::submit_report(shared, request);
+        } else {
+            lock(&shared.shutdown).push(request);
+            shared.queue.wake();
+        }
+        Shutdown { wait: Wait::new(cell), clock: shared.clock.clone() }
+    }
+
+    fn shared(&self) -> &Arc<Shared<T>> {
+        &self.0.0
+    }
+}
+
+impl<T: DataPlane> PeerTable<T> {
+    /// Makes a region known to the transport, so that its slices can be posted and lent. May block in the native library.
+    /// Registering twice is one registration.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; nothing is registered.
+    pub fn register(&self, region: &Region) -> Result<(), RegisterError<T::Error>> {
+        let shared = self.shared();
+        let id = region.id();
+        if shared.names.is_shut_down() {
+            return Err(RegisterError::ShutDown { region: id });
+        }
+        shared.transport.register(region).map_err(|source| RegisterError::Transport { region: id, source })?;
+        let transport = shared.transport.clone();
+        let registration = Registration {
+            region: region.clone(),
+            transfers: Arc::new(AtomicUsize::new(0)),
+            deregister: Arc::new(move |region| transport.deregister(region).map_err(|error| error.to_string())),
+        };
+        let _ = shared.registered.update(|map| match map.contains_key(&id) {
+            true => Err(()),
+            false => Ok(map.insert(id, registration.clone())),
+        });
+        Ok(())
+    }
+
+    /// Takes a registration back. May block in the native library.
+    ///
+    /// # Errors
+    /// [`RegisterError::InUse`] while transfers or grants use the region; it stays registered.
+    pub fn deregister(&self, region: &Region) -> Result<(), RegisterError<T::Error>> {
+        let shared = self.shared();
+        let id = region.id();
+        let Some(registration) = shared.registered.load().get(&id).cloned() else {
+            return Err(RegisterError::NotRegistered { region: id });
+        };
+        // Out of the map first: no new transfer or grant finds it.
+        let _ = shared.registered.update::<()>(|map| Ok(map.remove(&id)));
+        let (transfers, grants) = shutdown::in_use(shared, &registration);
+        let taken = if (transfers, grants) != (0, 0) {
+            Err(RegisterError::InUse { region: id, transfers, grants })
+        } else {
+            shared.transport.deregister(region).map_err(|source| RegisterError::Transport { region: id, source })
+        };
+        if taken.is_err() {
+            let _ = shared.registered.update::<()>(|map| Ok(map.insert(id, registration.clone())));
+        }
+        taken
+    }
+
+    /// Lends `page` to a peer for remote writing or reading. Does not wait.
+    ///
+    /// # Errors
+    /// [`GrantError`]; nothing is lent.
+    pub fn grant(&self, to: &Peer<T>, page: &Slice, access: Access) -> Result<Grant, GrantError> {
+        let shared = self.shared();
+        let (peer, region) = (to.name(), page.region().id());
+        let grant = shared.transport.grants().lend(peer, page, access);
+        let (core, slot) = (grant.core().clone(), to.slot().clone());
+        lock(&shared.lent).insert(core.id(), core.clone());
+        slot.grants.fetch_add(1, Ordering::Relaxed);
+        let (home, id) = (Arc::downgrade(shared), core.id());
+        core.on_quiesced(move || {
+            slot.grants.fetch_sub(1, Ordering::Relaxed);
+            if let Some(home) = home.upgrade() {
+                let returned = lock(&home.lent).remove(&id);
+                drop(returned);
+            }
+        });
+        // Looked at after the grant is listed, so a deregistration or a shutdown that missed it is seen here.
+        if shared.names.is_shut_down() {
+            return Err(GrantError::ShutDown { peer: peer.clone() });
+        }
+        if !shared.registered.look().contains_key(&region) {
+            return Err(GrantError::NotRegistered { peer: peer.clone(), region });
+        }
+        Ok(grant)
+    }
+
+    /// Messages from everybody who connected to us, also from peers this table does not hold.
+    pub fn inbox(&self) -> Inbox {
+        self.transport().inbox().clone()
+    }
+}
+
+impl<T: Transport> fmt::Debug for PeerTable<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerTable").field("live", &self.shared().live()).finish_non_exhaustive()
+    }
+}
+
+fn conflict<A: fmt::Display>(name: &PeerName, live: &A, given: &A) -> InsertError {
+    InsertError::NameConflict { name: name.clone(), live: live.to_string(), given: given.to_string() }
+}
+
+impl NotReady {
+    fn nobody(reason: Reason) -> Self {
+        NotReady { phase: Phase::Removed, generation: Generation(0), retry_at: None, reason }
+    }
+}
+
+/// A future of what a shutdown could not take back.
+#[derive(Debug)]
+pub struct Shutdown {
+    wait: Wait<ShutdownReport>,
+    clock: Clock,
+}
+
+impl Shutdown {
+    /// Blocks this thread until the shutdown's deadline at the latest.
+    ///
+    /// # Errors
+    /// [`WouldDeadlock`] on a thread of a table; the shutdown goes on.
+    pub fn wait(self) -> Result<ShutdownReport, WouldDeadlock> {
+        if is_table_thread() {
+            return Err(WouldDeadlock);
+        }
+        Ok(self.wait.cell().wait(None, &self.clock).expect("without a deadline there is an outcome"))
+    }
+}
+
+impl Future for Shutdown {
+    type Output = ShutdownReport;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ShutdownReport> {
+        Pin::new(&mut self.wait).poll(cx)
+    }
+}
+
+/// What a shutdown could not take back.
+#[non_exhaustive]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShutdownReport {
+    /// Peers with leases that were not given back, and how many.
+    pub leaked_leases: Vec<(PeerName, u64)>,
+    /// Peers whose native connect has not returned.
+    pub stuck_connects: Vec<PeerName>,
+    /// Connections that the native side refused to close, ever.
+    pub leaked_connections: u64,
+    /// Peers with transfers that are not quiescent, and how many.
+    pub quarantined: Vec<(PeerName, u64)>,
+    /// Regions that are still in use, or that the transport did not take back.
+    pub still_registered: Vec<RegionId>,
+}
+
+impl ShutdownReport {
+    /// Whether nothing was left.
+    pub fn is_clean(&self) -> bool {
+        *self == ShutdownReport::default()
+    }
+}
+
+/// Every peer's state, and the table's counters since it was built.
+#[non_exhaustive]
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// One entry per peer that is not Removed.
+    pub peers: Vec<PeerStatus>,
+    /// Native connects that run beyond their attempt's deadline, now.
+    pub stuck_connects: u64,
+    /// Connections that the native side did not take back.
+    pub leaked: u64,
+    /// Elections won: each drew one generation for one attempt.
+    pub generations: u64,
+    /// Elections whose attempt ended before its native connect was called.
+    pub elections_without_connect: u64,
+    /// Reports that named a generation which was not current.
+    pub stale_reports: u64,
+}

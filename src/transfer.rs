@@ -1,0 +1,370 @@
+//! A read or a write we posted, from its post to the moment its pages are ours again.
+//!
+//! A transfer ends once, as `Done`, `Failed` or `Unknown`, by one RMW on its own state; that never touches the connection.
+//! It is *quiescent* when the transport no longer touches its local pages. The two may be apart: `Unknown` ends the
+//! caller's wait, while the pages stay in quarantine until the connection is proven closed. Until then the transfer's
+//! bay counts it (not a lease), so the bay is not used again.
+
+use crate::clock::Clock;
+use crate::grant::Refusal;
+use crate::region::Slice;
+use crate::sync::{Arc, AtomicU32, Ordering};
+use crate::wait::{Cell, Wait};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+const ENDED: u32 = 1;
+const QUIESCENT: u32 = 2;
+
+/// Tells the transfers of one process apart. Never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransferId(pub u64);
+
+impl TransferId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        TransferId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Which way the bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransferKind {
+    /// From our slice into the peer's page.
+    Write,
+    /// From the peer's page into our slice.
+    Read,
+}
+
+/// A page of a remote peer, as its grant describes it. 40 bytes on the wire; [`Grant::remote`](crate::Grant::remote) makes it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct RemoteSlice {
+    /// The secret that proves the loan.
+    pub grant: u128,
+    /// The peer's region.
+    pub region: u64,
+    /// Where the page starts in the peer's region, in bytes.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl RemoteSlice {
+    /// Bytes of the encoded form.
+    pub const ENCODED: usize = 40;
+
+    /// A part of it; `None` if it is not inside.
+    pub fn slice(self, offset: u64, len: u64) -> Option<Self> {
+        let end = offset.checked_add(len)?;
+        (end <= self.len).then_some(RemoteSlice { offset: self.offset.checked_add(offset)?, len, ..self })
+    }
+
+    /// For a message to the peer that is to read or write it.
+    pub fn to_bytes(self) -> [u8; Self::ENCODED] {
+        let mut bytes = [0; Self::ENCODED];
+        bytes[..16].copy_from_slice(&self.grant.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.region.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[32..].copy_from_slice(&self.len.to_le_bytes());
+        bytes
+    }
+
+    /// What [`to_bytes`](Self::to_bytes) made. Any bytes are safe: what names no loan is refused by its owner.
+    pub fn from_bytes(bytes: &[u8; Self::ENCODED]) -> Self {
+        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        RemoteSlice {
+            grant: u128::from_le_bytes(bytes[..16].try_into().expect("sixteen bytes")),
+            region: number(16),
+            offset: number(24),
+            len: number(32),
+        }
+    }
+}
+
+impl fmt::Debug for RemoteSlice {
+    /// Leaves the secret out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RemoteSlice(region {}, {}+{})", self.region, self.offset, self.len)
+    }
+}
+
+/// How a transfer ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// All bytes are where they belong.
+    Done,
+    /// It did not happen, or not whole; the peer said so, or nothing was sent.
+    Failed(TransferError),
+    /// Nobody can tell what the far side has. The request must be failed, not repeated blindly.
+    Unknown,
+}
+
+/// Why a transfer failed.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TransferError {
+    /// The owner of the page refused. Ask it for a new grant.
+    #[error("the owner of the page refused: {0}")]
+    Refused(Refusal),
+    /// The connection ended before anything was sent. Fail the request; a later one may find the peer ready again.
+    #[error("the connection ended before anything was sent")]
+    NotSent,
+    /// A fault on this side; nothing more is known to be wrong with the peer.
+    #[error("local fault: {0}")]
+    Local(String),
+}
+
+/// A transfer as a transport gets it.
+#[derive(Debug)]
+pub struct Post {
+    /// Its number, for the wire.
+    pub id: TransferId,
+    /// Which way.
+    pub kind: TransferKind,
+    /// Our pages. Not to be touched after `completion` is completed.
+    pub local: Slice,
+    /// The peer's page, of the same length.
+    pub remote: RemoteSlice,
+    /// Ends the transfer.
+    pub completion: Completion,
+}
+
+impl Post {
+    /// A transfer without a table, for calling a transport directly: in its own tests, or in a baseline to compare with.
+    pub fn standalone(kind: TransferKind, local: Slice, remote: RemoteSlice) -> (Post, Transfer) {
+        Self::new(kind, local, remote, None, Clock::system())
+    }
+
+    pub(crate) fn new(
+        kind: TransferKind,
+        local: Slice,
+        remote: RemoteSlice,
+        home: Option<Box<dyn TransferHome>>,
+        clock: Clock,
+    ) -> (Post, Transfer) {
+        let id = TransferId::next();
+        let core = Arc::new(Core {
+            id,
+            local: local.clone(),
+            state: AtomicU32::new(0),
+            ended: Arc::new(Cell::new()),
+            home: std::sync::Mutex::new(home),
+        });
+        let transfer = Transfer { core: core.clone(), wait: Wait::new(core.ended.clone()), clock };
+        (Post { id, kind, local, remote, completion: Completion { core: Some(core) } }, transfer)
+    }
+}
+
+/// Where a transfer is counted while it is not quiescent. Called once.
+pub(crate) trait TransferHome: Send {
+    fn quiescent(self: Box<Self>, transfer: TransferId);
+}
+
+pub(crate) struct Core {
+    id: TransferId,
+    /// Held until quiescence even if the user has dropped the region.
+    local: Slice,
+    state: AtomicU32,
+    ended: Arc<Cell<Outcome>>,
+    home: std::sync::Mutex<Option<Box<dyn TransferHome>>>,
+}
+
+impl Core {
+    /// Ends the caller's wait; the pages stay where they are.
+    pub(crate) fn end(&self, outcome: Outcome) {
+        // ord! AcqRel: the one RMW that decides who ends it. The outcome itself is published by the cell's mutex.
+        //      model: loom-tests/closing.rs   fails if: load + store
+        if self.state.fetch_or(ENDED, Ordering::AcqRel) & ENDED == 0 {
+            self.ended.resolve(outcome);
+        }
+    }
+
+    /// Gives the pages back: the transport touches them no more.
+    pub(crate) fn quiesce(&self) {
+        if self.state.fetch_or(QUIESCENT, Ordering::AcqRel) & QUIESCENT == 0 {
+            let home = self.home.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            if let Some(home) = home {
+                home.quiescent(self.id);
+            }
+        }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state.load(Ordering::Acquire) & ENDED != 0
+    }
+
+    fn is_quiescent(&self) -> bool {
+        self.state.load(Ordering::Acquire) & QUIESCENT != 0
+    }
+}
+
+/// A transport's duty to end one transfer. Dropped without [`complete`](Self::complete) (a panic, a lost thread), the
+/// transfer ends as `Unknown` and its pages stay in quarantine until its connection is proven closed.
+pub struct Completion {
+    core: Option<Arc<Core>>,
+}
+
+impl Completion {
+    /// Ends the transfer. The caller states that the local pages are no longer touched, whatever the outcome.
+    pub fn complete(mut self, outcome: Outcome) {
+        if let Some(core) = self.core.take() {
+            core.end(outcome);
+            core.quiesce();
+        }
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.take() {
+            core.end(Outcome::Unknown);
+        }
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Completion").field(&self.core.as_ref().map(|core| core.id)).finish()
+    }
+}
+
+/// The caller's side of a transfer: a future of its [`Outcome`]. Dropping it cancels nothing.
+#[must_use = "a transfer that nobody waits for may fail unseen"]
+pub struct Transfer {
+    core: Arc<Core>,
+    wait: Wait<Outcome>,
+    clock: Clock,
+}
+
+impl Transfer {
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// Its number.
+    pub fn id(&self) -> TransferId {
+        self.core.id
+    }
+
+    /// Our pages.
+    pub fn local(&self) -> &Slice {
+        &self.core.local
+    }
+
+    /// The outcome if there is one. Never waits.
+    pub fn try_outcome(&self) -> Option<Outcome> {
+        self.core.ended.peek()
+    }
+
+    /// Blocks this thread until the outcome is there; `None` if the deadline passes first, and the transfer goes on.
+    pub fn wait(&self, deadline: Instant) -> Option<Outcome> {
+        self.core.ended.wait(Some(deadline), &self.clock)
+    }
+
+    /// Whether the local pages may be reused. Always so after `Done`; after `Unknown` only once the connection is closed.
+    pub fn is_quiescent(&self) -> bool {
+        self.core.is_quiescent()
+    }
+}
+
+impl Future for Transfer {
+    type Output = Outcome;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        Pin::new(&mut self.wait).poll(cx)
+    }
+}
+
+impl fmt::Debug for Transfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transfer")
+            .field("id", &self.core.id)
+            .field("outcome", &self.try_outcome())
+            .field("quiescent", &self.is_quiescent())
+            .finish()
+    }
+}
+
+/// The transfers of one peer that are not quiescent, for listing, for the drain deadline and for a close that quiesces.
+#[derive(Default)]
+pub(crate) struct InFlight {
+    map: std::sync::Mutex<std::collections::HashMap<TransferId, (usize, Arc<Core>)>>,
+}
+
+impl InFlight {
+    pub(crate) fn add(&self, bay: usize, core: &Arc<Core>) {
+        self.lock().insert(core.id, (bay, core.clone()));
+    }
+
+    pub(crate) fn remove(&self, id: TransferId) {
+        let gone = self.lock().remove(&id);
+        drop(gone);
+    }
+
+    /// Those of one bay.
+    pub(crate) fn of_bay(&self, bay: usize) -> Vec<Arc<Core>> {
+        self.lock().values().filter(|(of, _)| *of == bay).map(|(_, core)| core.clone()).collect()
+    }
+
+    /// How many run, and how many have ended for their caller but hold their pages.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let map = self.lock();
+        let quarantined = map.values().filter(|(_, core)| core.has_ended()).count();
+        (map.len() - quarantined, quarantined)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, std::collections::HashMap<TransferId, (usize, Arc<Core>)>> {
+        self.map.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for InFlight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InFlight").field(&self.counts()).finish()
+    }
+}
+
+#[cfg(all(test, not(peerage_loom)))]
+mod tests {
+    use super::*;
+    use crate::region::Region;
+
+    fn remote() -> RemoteSlice {
+        RemoteSlice { grant: u128::MAX / 3, region: 1, offset: 10, len: 20 }
+    }
+
+    fn post() -> (Post, Transfer) {
+        Post::standalone(TransferKind::Write, Region::zeroed(8).slice(0..8).unwrap(), remote())
+    }
+
+    #[test]
+    fn the_first_end_counts() {
+        let (post, transfer) = post();
+        assert_eq!(transfer.try_outcome(), None);
+        transfer.core().end(Outcome::Unknown);
+        assert!(!transfer.is_quiescent(), "the caller's wait is over, the transport's use is not");
+        post.completion.complete(Outcome::Done);
+        assert_eq!(transfer.try_outcome(), Some(Outcome::Unknown));
+        assert!(transfer.is_quiescent());
+    }
+
+    #[test]
+    fn a_lost_completion_is_unknown_and_keeps_the_pages() {
+        let (post, transfer) = post();
+        drop(post);
+        assert_eq!(transfer.try_outcome(), Some(Outcome::Unknown));
+        assert!(!transfer.is_quiescent());
+    }
+
+    #[test]
+    fn a_remote_slice_survives_the_wire_and_is_cut_only_inside() {
+        assert_eq!(RemoteSlice::from_bytes(&remote().to_bytes()), remote());
+        assert_eq!(remote().slice(5, 15).map(|part| (part.offset, part.len)), Some((15, 15)));
+        assert_eq!(remote().slice(5, 16), None);
+        assert_eq!(remote().slice(u64::MAX, 2), None);
+        assert!(!format!("{:?}", remote()).contains(&remote().grant.to_string()));
+    }
+}

@@ -1,0 +1,208 @@
+//! The data path under the table: what a transport must do, may do, and promises.
+//!
+//! A [`Transport`] only connects and disconnects; the table decides when. A [`DataPlane`] also moves bytes. A user whose
+//! data path is elsewhere (a NIXL agent in Python, HCCL) implements [`Transport`] alone and makes their own calls on
+//! [`Lease::connection`](crate::Lease::connection), inside a lease.
+
+mod context;
+mod counting;
+#[cfg(feature = "tcp")]
+pub mod frame;
+pub mod memory;
+#[cfg(feature = "tcp")]
+pub mod tcp;
+
+pub(crate) use context::ReportSink;
+pub use context::{CloseContext, CloseReason, ConnectContext, ProbeContext, Reported, Reporter};
+pub use counting::{Counting, PeerCounts};
+
+use crate::grant::GrantBook;
+use crate::inbox::Inbox;
+use crate::name::{Incarnation, PeerName};
+use crate::region::Region;
+use crate::transfer::Post;
+use std::fmt;
+use std::time::Duration;
+
+/// Where a peer is. `Clone`, `Eq` and `Drop` may run on threads of the table, never while it holds a lock.
+pub trait Address: Clone + Eq + fmt::Display + Send + Sync + 'static {
+    /// The boot id this address was published with, if it names one. An attempt that meets another is undone with
+    /// [`ReadyError::WrongIncarnation`](crate::ReadyError::WrongIncarnation).
+    fn incarnation(&self) -> Option<Incarnation> {
+        None
+    }
+}
+
+/// An error of a transport. Its class decides what the table does; the rest is for people.
+pub trait TransportError: std::error::Error + Send + Sync + 'static {
+    /// Who is at fault, and whether anything may have been sent.
+    fn class(&self) -> ErrorClass;
+    /// The native library's own code, if there is one.
+    fn native_code(&self) -> Option<i64> {
+        None
+    }
+}
+
+/// What an error means for the peer.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// The connection is of no more use; nothing more will get through. The table reports this generation.
+    PeerBroken,
+    /// Not now: a full queue or a limit. Nothing was sent, the peer is well, try again after this long.
+    Busy {
+        /// How long to wait before the next try.
+        retry_after: Duration,
+    },
+    /// A fault on this side (no descriptors left, a bad argument). Nothing was sent; it never counts against a peer.
+    Local,
+    /// Something may have been sent, and nobody can tell. The connection is of no more use.
+    OutcomeUnknown,
+    /// The peer speaks another protocol or configuration. Trying again does not help until one side changes.
+    Incompatible,
+}
+
+/// What a transport can do: asked, never assumed.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Capabilities(u32);
+
+impl Capabilities {
+    /// Nothing beyond connect and disconnect.
+    pub const NONE: Self = Capabilities(0);
+    /// A new connection to a name may be opened while the old one is still draining. Without it the old one is closed first.
+    pub const OVERLAP: Self = Capabilities(1);
+    /// A posted transfer can be cancelled.
+    pub const CANCEL: Self = Capabilities(1 << 1);
+    /// After `disconnect` returned, no transfer of that connection touches local memory any more.
+    pub const CLOSE_QUIESCES: Self = Capabilities(1 << 2);
+    /// There is a native close at all. Without it every disconnect is `Leaked` and counted.
+    pub const NATIVE_CLOSE: Self = Capabilities(1 << 3);
+    /// `probe` tells alive from dead.
+    pub const PROBE: Self = Capabilities(1 << 4);
+
+    const NAMES: [(Self, &'static str); 5] = [
+        (Self::OVERLAP, "OVERLAP"),
+        (Self::CANCEL, "CANCEL"),
+        (Self::CLOSE_QUIESCES, "CLOSE_QUIESCES"),
+        (Self::NATIVE_CLOSE, "NATIVE_CLOSE"),
+        (Self::PROBE, "PROBE"),
+    ];
+
+    /// Both sets together.
+    pub const fn with(self, more: Self) -> Self {
+        Capabilities(self.0 | more.0)
+    }
+
+    /// This set less `fewer`.
+    pub const fn without(self, fewer: Self) -> Self {
+        Capabilities(self.0 & !fewer.0)
+    }
+
+    /// Whether all of `asked` is in this set.
+    pub const fn contains(self, asked: Self) -> bool {
+        self.0 & asked.0 == asked.0
+    }
+}
+
+impl fmt::Debug for Capabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let set = Self::NAMES.iter().filter(|(flag, _)| self.contains(*flag));
+        f.write_str(&set.map(|(_, name)| *name).collect::<Vec<_>>().join(" | "))
+    }
+}
+
+/// What `connect` made.
+#[derive(Debug)]
+pub struct Connected<C> {
+    /// The live connection, all its parts.
+    pub connection: C,
+    /// The boot id the peer answered with, if the transport learns it.
+    pub incarnation: Option<Incarnation>,
+}
+
+/// What became of a connection given to `disconnect`.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum Closed<C> {
+    /// The native side has taken everything back.
+    Released,
+    /// The native side had removed it already; nothing was left to do.
+    AlreadyGone,
+    /// The native side could not take it back; why. Counted, never silent.
+    Leaked(&'static str),
+    /// Not yet: call again with what is left.
+    Retry(C),
+}
+
+/// Whether a connected peer answers.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Liveness {
+    /// It answered.
+    Alive,
+    /// The connection is broken, or it did not answer before the probe's deadline.
+    Dead,
+    /// The transport cannot tell.
+    Unknown,
+}
+
+/// Makes and ends connections. The table serializes `connect` and `disconnect` per peer, and never calls one peer's while
+/// holding anything another peer waits for. Every call is caught: a panic is a failed attempt, or a leak that is counted.
+pub trait Transport: Send + Sync + 'static {
+    /// Where a peer is.
+    type Address: Address;
+    /// One live native connection, all its parts. Used from many threads at once, inside leases. Its `Drop` runs on a
+    /// closing thread, never on a sender's.
+    type Connection: Send + Sync + 'static;
+    /// Why a call failed.
+    type Error: TransportError;
+
+    /// The name this process is known by. A table refuses to insert it. `None`: the transport has no names.
+    fn local_name(&self) -> Option<&PeerName> {
+        None
+    }
+
+    /// What this transport can do. Must not change while a table uses it.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Opens one connection. May block, up to [`ConnectContext::deadline`], on a connecting thread; should return soon
+    /// after [`ConnectContext::is_cancelled`] turns true. Leaves nothing behind when it fails.
+    fn connect(&self, cx: &ConnectContext, to: &Self::Address) -> Result<Connected<Self::Connection>, Self::Error>;
+
+    /// Closes one connection. May block, on a closing thread. No lease of it is left; with `CLOSE_QUIESCES` transfers may
+    /// be, and must be over when this returns.
+    fn disconnect(&self, cx: &CloseContext, connection: Self::Connection, why: CloseReason)
+    -> Closed<Self::Connection>;
+
+    /// Asks a connected peer whether it is alive. May block up to the probe's deadline, on a closing thread, under a lease.
+    fn probe(&self, cx: &ProbeContext, connection: &Self::Connection) -> Liveness {
+        let _ = (cx, connection);
+        Liveness::Unknown
+    }
+}
+
+/// Moves bytes over connections. Progress belongs to the transport's own threads. `notify` and `post` never wait: a full
+/// outbound queue is an error of class [`ErrorClass::Busy`] with nothing sent.
+pub trait DataPlane: Transport {
+    /// The most bytes one notification may carry.
+    fn max_notification(&self) -> usize;
+
+    /// Sends one message: at most once, in order per connection. `Ok` means accepted, not delivered.
+    fn notify(&self, connection: &Self::Connection, message: &[u8]) -> Result<(), Self::Error>;
+
+    /// Messages from everybody who connected to us, also from peers the table does not hold.
+    fn inbox(&self) -> &Inbox;
+
+    /// Makes a region known, so that its slices can be posted and lent. Registering twice is one registration.
+    fn register(&self, region: &Region) -> Result<(), Self::Error>;
+
+    /// Takes a registration back. The caller has seen to it that no transfer and no grant uses the region.
+    fn deregister(&self, region: &Region) -> Result<(), Self::Error>;
+
+    /// Starts a read or a write. `Ok`: `post.completion` will be completed, from a thread of the transport, when the
+    /// transport no longer touches `post.local`. `Err`: nothing was sent and `post` was dropped.
+    fn post(&self, connection: &Self::Connection, post: Post) -> Result<(), Self::Error>;
+
+    /// The pages lent to peers: what an inbound read or write is checked against.
+    fn grants(&self) -> &GrantBook;
+}

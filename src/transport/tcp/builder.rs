@@ -1,0 +1,183 @@
+//! Settings of a `Tcp`, and its listening socket.
+
+use super::accept::{Strangers, accept};
+use super::error::BindError;
+use super::inbound::Registry;
+use super::runtime::Threads;
+use super::{Counts, Shared, Tcp};
+use crate::clock::Clock;
+use crate::grant::GrantBook;
+use crate::inbox::Inbox;
+use crate::name::{Incarnation, PeerName};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+/// Connections that the operating system completes before we accept them.
+const BACKLOG: i32 = 1024;
+/// The most that one notification may ever carry: every inbound connection may need a buffer of it.
+const MAX_NOTIFICATION: usize = 16 * 1024 * 1024;
+
+/// Settings of a [`Tcp`]. [`bind`](Self::bind) makes it.
+#[derive(Debug, Default)]
+#[must_use = "`bind` makes the transport"]
+pub struct TcpBuilder {
+    name: Option<PeerName>,
+    handle: Option<Handle>,
+    clock: Clock,
+    settings: Settings,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) max_inbound: usize,
+    pub(super) handshake_timeout: Duration,
+    pub(super) outbound_queue: usize,
+    pub(super) inbox_capacity: usize,
+    pub(super) max_notification: usize,
+    pub(super) overlap: bool,
+    pub(super) accept_delay: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            max_inbound: 1024,
+            handshake_timeout: Duration::from_secs(5),
+            outbound_queue: 4 * 1024 * 1024,
+            inbox_capacity: 256,
+            max_notification: 64 * 1024,
+            overlap: true,
+            accept_delay: Duration::ZERO,
+        }
+    }
+}
+
+impl TcpBuilder {
+    /// What this process is called; peers must dial it by this name. Default: `peerage-<process id>-<incarnation>`.
+    pub fn name(mut self, name: PeerName) -> Self {
+        self.name = Some(name);
+        self
+    }
+
+    /// The runtime that serves sockets, with I/O and time enabled and more than one thread. Default: one of its own.
+    pub fn handle(mut self, handle: Handle) -> Self {
+        self.handle = Some(handle);
+        self
+    }
+
+    /// The most inbound connections at once; further dialers are refused. Default: 1,024.
+    pub fn max_inbound(mut self, limit: usize) -> Self {
+        self.settings.max_inbound = limit;
+        self
+    }
+
+    /// How long a dialer has to say hello, and an acceptor to answer it. Default: 5 s.
+    pub fn handshake_timeout(mut self, limit: Duration) -> Self {
+        self.settings.handshake_timeout = limit;
+        self
+    }
+
+    /// How many bytes of notifications may wait in one connection; a waiting transfer counts as 256, its pages do not. A
+    /// send that finds no room is refused as busy. Default: 4 MiB.
+    pub fn outbound_queue(mut self, bytes: usize) -> Self {
+        self.settings.outbound_queue = bytes;
+        self
+    }
+
+    /// How many messages of one inbound connection may wait in the inbox before that connection, and no other, is read no
+    /// further. Then its remote writes and probes wait too. Default: 256.
+    pub fn inbox_capacity(mut self, messages: usize) -> Self {
+        self.settings.inbox_capacity = messages;
+        self
+    }
+
+    /// The most bytes of one notification, sent or received, up to 16 MiB. Each connection uses the lesser of both sides.
+    /// Default: 64 KiB.
+    pub fn max_notification(mut self, bytes: usize) -> Self {
+        self.settings.max_notification = bytes;
+        self
+    }
+
+    /// Whether a new connection to a peer may be opened while the old one drains. Default: yes.
+    pub fn overlap(mut self, overlap: bool) -> Self {
+        self.settings.overlap = overlap;
+        self
+    }
+
+    /// How long the acceptor waits before it answers a hello: for measuring what slow connects cost. Default: not at all.
+    pub fn accept_delay(mut self, delay: Duration) -> Self {
+        self.settings.accept_delay = delay;
+        self
+    }
+
+    /// The clock of deadlines that callers give, and of the inbox and the grants. Limits of handshakes are in real time.
+    /// Default: the system's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Listens. Only a loopback address may be bound. May resolve a host name, which blocks.
+    pub fn bind(self, address: impl ToSocketAddrs) -> Result<Tcp, BindError> {
+        let TcpBuilder { name, handle, clock, settings } = self;
+        let most = usize::MAX;
+        within("max_inbound", settings.max_inbound, most)?;
+        within("outbound_queue", settings.outbound_queue, most)?;
+        within("inbox_capacity", settings.inbox_capacity, most)?;
+        within("max_notification", settings.max_notification, MAX_NOTIFICATION)?;
+        let listener = listen(address)?;
+        let threads = handle.map_or_else(Threads::own, Threads::given)?;
+        let incarnation = Incarnation::random();
+        let name = name.unwrap_or_else(|| {
+            PeerName::new(&format!("peerage-{}-{incarnation}", std::process::id()))
+                .expect("digits and dashes, 40 bytes")
+        });
+        let shared = Arc::new(Shared {
+            name,
+            incarnation,
+            inbox: Inbox::new(clock.clone()),
+            grants: GrantBook::new(clock.clone()),
+            clock,
+            inbound: Arc::new(Registry::new(settings.max_inbound)),
+            strangers: Strangers::default(),
+            counts: Counts::default(),
+            registered: Mutex::default(),
+            settings,
+        });
+        let (gone, until) = watch::channel(());
+        let inside = threads.handle().enter();
+        let failed = |source| BindError::Listen { address: SocketAddr::from(([0, 0, 0, 0], 0)), source };
+        let local_addr = listener.local_addr().map_err(failed)?;
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+        tokio::spawn(accept(listener, shared.clone(), until));
+        drop(inside);
+        Ok(Tcp { shared, local_addr, gone, threads })
+    }
+}
+
+fn within(limit: &'static str, given: usize, max: usize) -> Result<(), BindError> {
+    if (1..=max).contains(&given) { Ok(()) } else { Err(BindError::Limit { limit, given, max }) }
+}
+
+fn listen(address: impl ToSocketAddrs) -> Result<TcpListener, BindError> {
+    let address = address.to_socket_addrs().and_then(|mut all| all.next().ok_or(io::ErrorKind::NotFound.into()));
+    let address = address.map_err(BindError::Unresolvable)?;
+    if !address.ip().is_loopback() {
+        return Err(BindError::NotLoopback { address });
+    }
+    let open = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        // A restarted process takes its port back at once.
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        Ok(TcpListener::from(socket))
+    };
+    open().map_err(|source| BindError::Listen { address, source })
+}

@@ -1,0 +1,150 @@
+//! Opening a connection: resolve, connect, our side of the handshake. Blocks a connecting thread, never one of ours.
+
+use super::error::Misbehaviour;
+use super::error::{TcpError, is_local};
+use super::outbound::{Link, TcpConnection};
+use super::wire::{WireError, handshake};
+use super::{Shared, TcpAddress};
+use crate::name::{Incarnation, PeerName};
+use crate::state::Generation;
+use crate::transport::frame::{ANSWER_MAX, Answer, FrameError, Hello, Verdict};
+use crate::transport::{ConnectContext, Connected, Reporter};
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// How long a connecting thread sleeps at most before it looks whether anybody still wants the connection.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long it waits at most for a cancelled attempt to have closed its socket.
+const UNDO: Duration = Duration::from_secs(1);
+
+/// Runs one attempt on `on`, and waits for it until the context's deadline.
+pub(super) fn connect(
+    cx: &ConnectContext,
+    to: &TcpAddress,
+    shared: &Arc<Shared>,
+    on: &Handle,
+    gone: watch::Receiver<()>,
+) -> Result<Connected<TcpConnection>, TcpError> {
+    let dial = Dial {
+        peer: cx.name().clone(),
+        address: to.to_string().into(),
+        generation: cx.generation(),
+        reporter: cx.reporter().clone(),
+        shared: shared.clone(),
+        gone,
+        on: on.clone(),
+    };
+    let (peer, address) = (dial.peer.clone(), dial.address.clone());
+    let (done, outcome) = mpsc::sync_channel(1);
+    let host_port = to.host_port().to_owned();
+    let task = on.spawn(async move {
+        // Nobody waits any more if this fails; the connection is closed when it is dropped.
+        let _ = done.send(dial.run(&host_port).await);
+    });
+    let error = loop {
+        let Some(left) = shared.clock.real_wait_until(cx.deadline()) else {
+            break TcpError::TimedOut { peer, address };
+        };
+        if cx.is_cancelled() {
+            break TcpError::Cancelled { peer, address };
+        }
+        match outcome.recv_timeout(left.min(LOOK)) {
+            Ok(outcome) => return outcome,
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(TcpError::TransportGone { peer, address }),
+        }
+    };
+    task.abort();
+    // The task holds the sending end: this returns once its socket is closed, with what it made just in time, if anything.
+    drop(outcome.recv_timeout(UNDO));
+    Err(error)
+}
+
+struct Dial {
+    peer: PeerName,
+    address: Arc<str>,
+    generation: Generation,
+    reporter: Reporter,
+    shared: Arc<Shared>,
+    gone: watch::Receiver<()>,
+    on: Handle,
+}
+
+impl Dial {
+    async fn run(self, host_port: &str) -> Result<Connected<TcpConnection>, TcpError> {
+        let mut stream = self.open(host_port).await?;
+        let limit = self.shared.settings.handshake_timeout;
+        let greeted = timeout(limit, self.greet(&mut stream)).await;
+        let (peer, address) = (self.peer, self.address);
+        let Ok(greeted) = greeted else { return Err(TcpError::TimedOut { peer, address }) };
+        let answer = match greeted {
+            Ok(answer) => answer,
+            Err(WireError::Io(source)) => return Err(TcpError::Broken { peer, address, source }),
+            Err(WireError::End) => return Err(TcpError::ClosedByPeer { peer, address }),
+            Err(WireError::Peer(Misbehaviour::Frame(source))) => {
+                return Err(TcpError::Incompatible { peer, address, source });
+            }
+            Err(WireError::Peer(source)) => return Err(TcpError::Misbehaved { peer, address, source }),
+        };
+        match answer.verdict {
+            Verdict::Welcome if answer.name == peer => {}
+            Verdict::Welcome | Verdict::WrongName => {
+                return Err(TcpError::WrongName { peer, address, actual: answer.name });
+            }
+            Verdict::WrongVersion => return Err(TcpError::VersionRefused { peer, address }),
+            Verdict::Duplicate => return Err(TcpError::Duplicate { peer, address, generation: self.generation }),
+            Verdict::Full => return Err(TcpError::Full { peer, address }),
+        }
+        let peer_addr = match stream.peer_addr() {
+            Ok(peer_addr) => peer_addr,
+            Err(source) => return Err(TcpError::Broken { peer, address, source }),
+        };
+        let settings = &self.shared.settings;
+        let max_notification = settings.max_notification.min(answer.max_notification as usize);
+        let link = Link::new(peer, address, self.generation, peer_addr, max_notification, settings.outbound_queue);
+        let connection = link.start(stream, self.reporter, self.gone, &self.on);
+        Ok(Connected { connection, incarnation: Some(answer.incarnation) })
+    }
+
+    async fn open(&self, host_port: &str) -> Result<TcpStream, TcpError> {
+        let error = |source: io::Error, unresolvable: bool| {
+            let (peer, address) = (self.peer.clone(), self.address.clone());
+            match () {
+                () if is_local(&source) => TcpError::NoSocket { peer, address, source },
+                () if unresolvable => TcpError::Unresolvable { peer, address, source },
+                () => TcpError::Unreachable { peer, address, source },
+            }
+        };
+        let addresses = lookup_host(host_port).await.map_err(|source| error(source, true))?;
+        let mut last = None;
+        for address in addresses {
+            match TcpStream::connect(address).await {
+                Ok(stream) => {
+                    stream.set_nodelay(true).map_err(|source| error(source, false))?;
+                    return Ok(stream);
+                }
+                Err(source) => last = Some(source),
+            }
+        }
+        Err(last.map_or_else(|| error(io::ErrorKind::NotFound.into(), true), |source| error(source, false)))
+    }
+
+    async fn greet(&self, stream: &mut TcpStream) -> Result<Answer, WireError> {
+        let hello = Hello {
+            name: self.shared.name.clone(),
+            incarnation: self.shared.incarnation,
+            generation: self.generation,
+            target: self.peer.clone(),
+        };
+        let mut out = Vec::new();
+        hello.encode(&mut out);
+        stream.write_all(&out).await?;
+        handshake(stream, &mut [0; ANSWER_MAX], Answer::decode).await
+    }
+}

@@ -1,0 +1,356 @@
+//! Why a `Tcp` operation failed.
+
+use crate::name::PeerName;
+use crate::region::RegionId;
+use crate::state::Generation;
+use crate::transfer::TransferId;
+use crate::transport::frame::{FrameError, VERSION};
+use crate::transport::{ErrorClass, TransportError};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a caller should wait for room in a full outbound queue.
+const QUEUE_RETRY: Duration = Duration::from_millis(1);
+/// How long a dialer should wait for a place at a full acceptor.
+const FULL_RETRY: Duration = Duration::from_millis(100);
+
+/// Why a [`Tcp`](super::Tcp) was not made.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The address can't be resolved.
+    #[error("the address to listen on can't be resolved; write ip:port, like 127.0.0.1:0")]
+    Unresolvable(#[source] io::Error),
+    /// The address is reachable from other machines, and this version authenticates nobody. Bind a loopback address.
+    #[error("{address} is not a loopback address: peers are not authenticated yet, so only loopback may be bound")]
+    NotLoopback {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The operating system refused the address. Most often another process listens there.
+    #[error("can't listen on {address}; is another process listening there?")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The runtime has one thread: whoever blocks it would stop every connection. Give a multi-thread handle, or none.
+    #[error("the runtime given has a single thread; give the handle of a multi-thread runtime, or none")]
+    CurrentThreadRuntime,
+    /// The operating system gave no threads.
+    #[error("the transport's threads could not be started")]
+    Threads(#[source] io::Error),
+    /// A limit that must be at least one is zero, or is too large for the wire.
+    #[error("{limit} must be from 1 to {max}, not {given}")]
+    Limit {
+        /// Which.
+        limit: &'static str,
+        /// What was asked for.
+        given: usize,
+        /// The most.
+        max: usize,
+    },
+}
+
+/// Why a connect, a send or an open connection failed.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum TcpError {
+    /// The peer's host can't be resolved. Correct the address, or the resolver.
+    #[error("peer \"{peer}\": the host of {address} can't be resolved")]
+    Unresolvable {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+        /// What the resolver said.
+        #[source]
+        source: io::Error,
+    },
+    /// Nothing accepts connections there, or the way is cut. Is the peer running, and is the address its own?
+    #[error("peer \"{peer}\" does not accept connections at {address}; is it running?")]
+    Unreachable {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// This process can't open a socket: descriptors, ports or memory have run out. Raise `ulimit -n` or close something.
+    #[error("no socket for peer \"{peer}\" at {address}: this process or machine has run out of something")]
+    NoSocket {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The peer did not accept, or accepted and did not answer, in time. It is stopped, overloaded or black-holed.
+    #[error("peer \"{peer}\" at {address} did not answer in time")]
+    TimedOut {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// Nobody wants this connection any more.
+    #[error("connect to peer \"{peer}\" at {address} was cancelled")]
+    Cancelled {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// What listens there is not a peerage process, or speaks another version. Run the same version on both sides.
+    #[error("peer \"{peer}\": what answers at {address} can't be talked to")]
+    Incompatible {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+        /// What it said.
+        #[source]
+        source: FrameError,
+    },
+    /// The peer refused our protocol version. Run the same version on both sides.
+    #[error("peer \"{peer}\" at {address} refuses protocol version {VERSION}")]
+    VersionRefused {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// Another process answers at this address. Correct the address, or the name.
+    #[error("peer \"{peer}\": {actual:?} answers at {address}; correct the address or the name")]
+    WrongName {
+        /// The name that was meant.
+        peer: PeerName,
+        /// The address.
+        address: Arc<str>,
+        /// The name of who answered.
+        actual: PeerName,
+    },
+    /// The peer has a connection of this generation already. The next attempt has a new generation.
+    #[error("peer \"{peer}\" at {address} has a connection of {generation} already")]
+    Duplicate {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+        /// The generation.
+        generation: Generation,
+    },
+    /// The peer has as many inbound connections or undelivered messages as it may. Raise its `max_inbound`.
+    #[error("peer \"{peer}\" at {address} takes no more connections; raise its max_inbound")]
+    Full {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// The peer closed the connection: it ended, or dropped us.
+    #[error("peer \"{peer}\" at {address} closed the connection")]
+    ClosedByPeer {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// The connection broke.
+    #[error("connection to peer \"{peer}\" at {address} broke")]
+    Broken {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The peer sent what it may not. Is it the same version of the library?
+    #[error("peer \"{peer}\" at {address} broke the protocol")]
+    Misbehaved {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+        /// How.
+        #[source]
+        source: Misbehaviour,
+    },
+    /// The connection was cut by [`TcpConnection::cut`](super::TcpConnection::cut).
+    #[error("connection to peer \"{peer}\" at {address} was cut from this side")]
+    Cut {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// The transport was dropped, or the runtime it was given has ended.
+    #[error("connection to peer \"{peer}\" at {address} ended with its transport")]
+    TransportGone {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// The connection had ended before this call. Nothing was sent; fail the request.
+    #[error("peer \"{peer}\": the connection of {generation} has ended")]
+    Ended {
+        /// The peer.
+        peer: PeerName,
+        /// The connection's generation.
+        generation: Generation,
+        /// How it ended; `None` if it was disconnected from this side.
+        #[source]
+        source: Option<Arc<TcpError>>,
+    },
+    /// More is waiting to be sent than may. Nothing was sent; try again, or raise `outbound_queue`.
+    #[error("peer \"{peer}\": its {limit} bytes of outbound queue are full")]
+    QueueFull {
+        /// The peer.
+        peer: PeerName,
+        /// The connection's limit, in bytes.
+        limit: usize,
+    },
+    /// Longer than both sides take. Nothing was sent; split it, or write it into a granted page.
+    #[error("peer \"{peer}\": {len} bytes, a notification on this connection has at most {max}")]
+    TooLong {
+        /// The peer.
+        peer: PeerName,
+        /// What was given.
+        len: usize,
+        /// What fits.
+        max: usize,
+    },
+    /// The local and the remote slice differ in length. Nothing was sent.
+    #[error("transfer with \"{peer}\": {local} bytes here, {remote} there")]
+    Length {
+        /// The peer.
+        peer: PeerName,
+        /// Of the local slice.
+        local: u64,
+        /// Of the remote slice.
+        remote: u64,
+    },
+    /// The region was never registered with this transport.
+    #[error("region {} is not registered", region.0)]
+    NotRegistered {
+        /// The region.
+        region: RegionId,
+    },
+}
+
+/// What a peer did that no peer may do. Its connection is dropped.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Misbehaviour {
+    /// Its bytes are not frames.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// It ended in the middle of a frame.
+    #[error("the connection ended in the middle of a frame")]
+    Truncated,
+    /// A frame that its side never sends.
+    #[error("a frame that this side never sends")]
+    WrongSide,
+    /// A frame about a transfer that does not run, or not in this direction.
+    #[error("transfer {} does not run", transfer.0)]
+    NoSuchTransfer {
+        /// The transfer.
+        transfer: TransferId,
+    },
+    /// A transfer was called over before its bytes had come through, or more came than it has.
+    #[error("transfer {} has another length than it said", transfer.0)]
+    WrongLength {
+        /// The transfer.
+        transfer: TransferId,
+    },
+    /// More transfers at once than one connection may run.
+    #[error("more than {limit} transfers at once")]
+    TooManyTransfers {
+        /// The most.
+        limit: usize,
+    },
+}
+
+impl TransportError for TcpError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            TcpError::NoSocket { .. }
+            | TcpError::TooLong { .. }
+            | TcpError::Length { .. }
+            | TcpError::NotRegistered { .. } => ErrorClass::Local,
+            TcpError::QueueFull { .. } => ErrorClass::Busy { retry_after: QUEUE_RETRY },
+            TcpError::Full { .. } => ErrorClass::Busy { retry_after: FULL_RETRY },
+            TcpError::Incompatible { .. } | TcpError::VersionRefused { .. } | TcpError::WrongName { .. } => {
+                ErrorClass::Incompatible
+            }
+            _ => ErrorClass::PeerBroken,
+        }
+    }
+
+    fn native_code(&self) -> Option<i64> {
+        match self {
+            TcpError::Unresolvable { source, .. }
+            | TcpError::Unreachable { source, .. }
+            | TcpError::NoSocket { source, .. }
+            | TcpError::Broken { source, .. } => source.raw_os_error().map(i64::from),
+            TcpError::Ended { source: Some(source), .. } => source.native_code(),
+            _ => None,
+        }
+    }
+}
+
+/// Whether an error of the operating system says that this side has run out of something.
+pub(super) fn is_local(error: &io::Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    const ENOBUFS: i32 = 105;
+    matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::AddrNotAvailable)
+        || matches!(error.raw_os_error(), Some(ENFILE | EMFILE | ENOBUFS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer() -> PeerName {
+        PeerName::new("prefill-0").unwrap()
+    }
+
+    #[test]
+    fn a_class_says_whose_fault_it_is() {
+        let (peer, address): (_, Arc<str>) = (peer(), "127.0.0.1:1".into());
+        let reset = TcpError::Broken {
+            peer: peer.clone(),
+            address: address.clone(),
+            source: io::Error::from_raw_os_error(104),
+        };
+        assert_eq!((reset.class(), reset.native_code()), (ErrorClass::PeerBroken, Some(104)));
+        let ended = TcpError::Ended { peer: peer.clone(), generation: Generation(3), source: Some(Arc::new(reset)) };
+        assert_eq!((ended.class(), ended.native_code()), (ErrorClass::PeerBroken, Some(104)));
+        let full = TcpError::QueueFull { peer: peer.clone(), limit: 1 };
+        assert!(matches!(full.class(), ErrorClass::Busy { .. }));
+        let name = TcpError::WrongName { actual: peer.clone(), peer, address };
+        assert_eq!((name.class(), name.native_code()), (ErrorClass::Incompatible, None));
+        assert!(is_local(&io::Error::from_raw_os_error(24)) && !is_local(&io::Error::from_raw_os_error(111)));
+    }
+
+    #[test]
+    fn a_message_names_the_peer_and_what_to_do() {
+        let error = TcpError::Full { peer: peer(), address: "127.0.0.1:1".into() };
+        assert_eq!(
+            error.to_string(),
+            "peer \"prefill-0\" at 127.0.0.1:1 takes no more connections; raise its max_inbound"
+        );
+    }
+}

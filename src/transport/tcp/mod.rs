@@ -1,0 +1,275 @@
+//! Real sockets between processes of one machine.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `builder` | settings, and the listening socket |
+//! | `address` | where a peer is |
+//! | `dial` | opening a connection |
+//! | `outbound` | one connection we opened |
+//! | `accept` | strangers, and our side of the handshake |
+//! | `inbound` | the connections others opened, listed |
+//! | `serve` | one connection others opened |
+//! | `wire` | bytes from a socket into the codec of [`frame`](super::frame) |
+//! | `runtime` | the threads that serve sockets |
+//! | `error` | what may go wrong |
+//!
+//! Connections are directed: what we send goes over the one we opened, what we receive comes over those that others
+//! opened. Nobody is authenticated yet, so only loopback addresses can be bound, and a name is a claim. Whatever comes in
+//! is taken for hostile: it costs its sender the connection, and nobody else anything.
+
+mod accept;
+mod address;
+mod builder;
+mod dial;
+mod error;
+mod inbound;
+mod outbound;
+mod runtime;
+mod serve;
+mod wire;
+
+pub use address::{AddressError, TcpAddress};
+pub use builder::TcpBuilder;
+pub use error::{BindError, Misbehaviour, TcpError};
+pub use inbound::{Inbound, InboundKey};
+pub use outbound::TcpConnection;
+
+use crate::clock::Clock;
+use crate::grant::GrantBook;
+use crate::inbox::Inbox;
+use crate::name::{Incarnation, PeerName};
+use crate::region::{Region, RegionId};
+use crate::transfer::Post;
+use crate::transport::{
+    Capabilities, CloseContext, CloseReason, Closed, ConnectContext, Connected, DataPlane, Liveness, ProbeContext,
+    Transport,
+};
+use builder::Settings;
+use runtime::Threads;
+use std::collections::HashSet;
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+/// A transport over TCP sockets: listens for the processes that connect to us, and connects to others.
+///
+/// Sockets are served by two threads of its own, `peerage-tcp-0` and `peerage-tcp-1`, unless it was given a runtime; host
+/// names are resolved on further, short-lived ones. Dropping it closes every connection and ends the threads; it does not
+/// wait for them, so it may be dropped inside async code.
+pub struct Tcp {
+    shared: Arc<Shared>,
+    local_addr: SocketAddr,
+    /// Dropping it ends every task.
+    gone: watch::Sender<()>,
+    threads: Threads,
+}
+
+/// What tasks and callers share.
+struct Shared {
+    name: PeerName,
+    incarnation: Incarnation,
+    settings: Settings,
+    clock: Clock,
+    inbox: Inbox,
+    grants: GrantBook,
+    inbound: Arc<inbound::Registry>,
+    strangers: accept::Strangers,
+    counts: Counts,
+    registered: Mutex<HashSet<RegionId>>,
+}
+
+impl Shared {
+    /// Messages of connections that are gone count too, so a peer can't pile them up by connecting again and again.
+    fn has_too_many_messages(&self) -> bool {
+        self.inbox.len() >= self.settings.max_inbound.saturating_mul(self.settings.inbox_capacity)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    timed_out: AtomicU64,
+    evicted: AtomicU64,
+    misbehaved: AtomicU64,
+    accept_errors: AtomicU64,
+}
+
+impl Counts {
+    fn add(count: &AtomicU64) {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What became of those who connected to us, since the transport was made.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InboundCounts {
+    /// Handshakes that ended well.
+    pub accepted: u64,
+    /// Handshakes we refused: no hello, another version or name, a duplicate, no place.
+    pub refused: u64,
+    /// Sockets that had not said hello before `handshake_timeout`.
+    pub timed_out: u64,
+    /// Sockets that had not said hello when newer ones needed their place.
+    pub evicted: u64,
+    /// Open connections dropped because of what came over them.
+    pub misbehaved: u64,
+    /// Accepts that failed on this side; with no descriptors left, one for each rest of the accept loop.
+    pub accept_errors: u64,
+}
+
+impl Tcp {
+    /// Listens on a loopback address, with defaults for everything else. Port 0 lets the operating system choose; the
+    /// choice is in [`local_addr`](Self::local_addr).
+    pub fn bind(address: impl ToSocketAddrs) -> Result<Self, BindError> {
+        Self::builder().bind(address)
+    }
+
+    /// Settings, each with a default.
+    pub fn builder() -> TcpBuilder {
+        TcpBuilder::default()
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Its boot id: random for each `Tcp`.
+    pub fn incarnation(&self) -> Incarnation {
+        self.shared.incarnation
+    }
+
+    /// The connections that others have opened to us. Does not wait for any of them.
+    pub fn inbound(&self) -> Vec<Inbound> {
+        self.shared.inbound.list()
+    }
+
+    /// What became of those who connected.
+    pub fn inbound_counts(&self) -> InboundCounts {
+        let counts = &self.shared.counts;
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        InboundCounts {
+            accepted: count(&counts.accepted),
+            refused: count(&counts.refused),
+            timed_out: count(&counts.timed_out),
+            evicted: count(&counts.evicted),
+            misbehaved: count(&counts.misbehaved),
+            accept_errors: count(&counts.accept_errors),
+        }
+    }
+
+    /// Closes one inbound connection; `false` if there is none with this key. Does not wait: it is gone from
+    /// [`inbound`](Self::inbound) when it is closed, and what was lent over it is quiesced then.
+    pub fn drop_inbound(&self, key: &InboundKey) -> bool {
+        self.shared.inbound.stop(key, false)
+    }
+
+    /// Like [`drop_inbound`](Self::drop_inbound), but by RST, as a crash of the way between two machines would. For fault
+    /// injection.
+    pub fn cut_inbound(&self, key: &InboundKey) -> bool {
+        self.shared.inbound.stop(key, true)
+    }
+
+    /// Cuts every inbound connection of one name, like [`cut_inbound`](Self::cut_inbound). Answers how many.
+    pub fn cut_inbound_of(&self, name: &PeerName) -> usize {
+        self.shared.inbound.stop_all_of(name, true)
+    }
+}
+
+impl Transport for Tcp {
+    type Address = TcpAddress;
+    type Connection = TcpConnection;
+    type Error = TcpError;
+
+    fn local_name(&self) -> Option<&PeerName> {
+        Some(&self.shared.name)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let always = Capabilities::CLOSE_QUIESCES.with(Capabilities::NATIVE_CLOSE).with(Capabilities::PROBE);
+        if self.shared.settings.overlap { always.with(Capabilities::OVERLAP) } else { always }
+    }
+
+    fn connect(&self, cx: &ConnectContext, to: &TcpAddress) -> Result<Connected<TcpConnection>, TcpError> {
+        dial::connect(cx, to, &self.shared, self.threads.handle(), self.gone.subscribe())
+    }
+
+    fn disconnect(&self, cx: &CloseContext, connection: TcpConnection, _: CloseReason) -> Closed<TcpConnection> {
+        match connection.link().disconnect(cx.deadline, &self.shared.clock) {
+            true => Closed::Released,
+            false => Closed::Retry(connection),
+        }
+    }
+
+    fn probe(&self, cx: &ProbeContext, connection: &TcpConnection) -> Liveness {
+        connection.link().probe(cx.deadline, &self.shared.clock)
+    }
+}
+
+impl DataPlane for Tcp {
+    fn max_notification(&self) -> usize {
+        self.shared.settings.max_notification
+    }
+
+    fn notify(&self, connection: &TcpConnection, message: &[u8]) -> Result<(), TcpError> {
+        connection.link().notify(message)
+    }
+
+    fn inbox(&self) -> &Inbox {
+        &self.shared.inbox
+    }
+
+    fn register(&self, region: &Region) -> Result<(), TcpError> {
+        self.registered().insert(region.id());
+        Ok(())
+    }
+
+    fn deregister(&self, region: &Region) -> Result<(), TcpError> {
+        match self.registered().remove(&region.id()) {
+            true => Ok(()),
+            false => Err(TcpError::NotRegistered { region: region.id() }),
+        }
+    }
+
+    fn post(&self, connection: &TcpConnection, post: Post) -> Result<(), TcpError> {
+        connection.link().post(post)
+    }
+
+    fn grants(&self) -> &GrantBook {
+        &self.shared.grants
+    }
+}
+
+impl Tcp {
+    fn registered(&self) -> std::sync::MutexGuard<'_, HashSet<RegionId>> {
+        self.shared.registered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Tcp {
+    fn drop(&mut self) {
+        self.shared.inbox.close();
+    }
+}
+
+impl fmt::Debug for Tcp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tcp")
+            .field("name", &self.shared.name)
+            .field("incarnation", &self.shared.incarnation)
+            .field("local_addr", &self.local_addr)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes the close of a socket an RST: what is under way is lost on both sides.
+fn reset_on_close(stream: &TcpStream) {
+    // Without it the close is an ordinary one; there is nobody to tell.
+    let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
+}

@@ -1,0 +1,51 @@
+//! The threads that serve sockets: two of our own, or those of a runtime we were given.
+
+use super::error::BindError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
+
+const OWN_WORKERS: usize = 2;
+/// How long a thread that resolved a host stays for the next one.
+const RESOLVER_KEEP_ALIVE: Duration = Duration::from_secs(1);
+
+/// Where tasks run. Dropping it ends our own threads without waiting for them, so it may be dropped inside async code.
+#[derive(Debug)]
+pub(super) struct Threads {
+    handle: Handle,
+    own: Option<Runtime>,
+}
+
+impl Threads {
+    pub(super) fn own() -> Result<Self, BindError> {
+        let number = AtomicUsize::new(0);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(OWN_WORKERS)
+            .thread_keep_alive(RESOLVER_KEEP_ALIVE)
+            .thread_name_fn(move || format!("peerage-tcp-{}", number.fetch_add(1, Ordering::Relaxed)))
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(BindError::Threads)?;
+        Ok(Threads { handle: runtime.handle().clone(), own: Some(runtime) })
+    }
+
+    pub(super) fn given(handle: Handle) -> Result<Self, BindError> {
+        match handle.runtime_flavor() {
+            RuntimeFlavor::CurrentThread => Err(BindError::CurrentThreadRuntime),
+            _ => Ok(Threads { handle, own: None }),
+        }
+    }
+
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(own) = self.own.take() {
+            own.shutdown_background();
+        }
+    }
+}

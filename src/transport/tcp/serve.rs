@@ -1,0 +1,227 @@
+//! One connection that somebody opened to us: frames in, pages written and read under grants, answers out.
+//!
+//! One task with two halves. The reading half never writes to the socket: it hands answers to the writing half over a
+//! short channel, and stops reading when that is full, so a peer that does not take its answers buffers nothing here. It
+//! also stops when the inbox has no room for this peer.
+
+use super::error::Misbehaviour;
+use super::inbound::{Live, Place};
+use super::wire::{FrameReader, WireError};
+use super::{Counts, Shared};
+use crate::grant::{Access, Loan, Refusal};
+use crate::inbox::{Notification, Source};
+use crate::transfer::{RemoteSlice, TransferId};
+use crate::transport::frame::{CHUNK, Codec, Direction, Frame};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+
+/// Answers that may wait for the writing half.
+const ANSWERS: usize = 64;
+/// The most writes that one connection may have begun and not finished.
+const MAX_WRITES: usize = 64;
+
+/// What the reading half asks the writing half to send.
+enum Answer {
+    Ack(TransferId, Option<Refusal>),
+    Page(TransferId, Loan),
+    Pong(u64),
+}
+
+/// A write of which bytes are still to come.
+struct Write {
+    /// Where they go; a refused one's go nowhere.
+    to: Result<Loan, Refusal>,
+    at: u64,
+    len: u64,
+}
+
+/// Reads that are not answered yet; both halves know them.
+type Reads = Mutex<HashSet<TransferId>>;
+
+/// Serves until the peer or anybody here ends the connection. `place` is dropped after both halves are gone.
+pub(super) async fn serve(place: Place, mut stream: TcpStream, shared: &Shared, mut gone: watch::Receiver<()>) {
+    let live = &*place.live;
+    let codec = Codec::new(live.key.generation, shared.settings.max_notification);
+    let (to_writer, answers) = mpsc::channel(ANSWERS);
+    let reads = Reads::default();
+    let source = shared.inbox.source(shared.settings.inbox_capacity);
+    let (mut from, mut to) = stream.split();
+    let reader = Reader { live, shared, source, answers: to_writer, reads: &reads, writes: HashMap::new() };
+    let reset = tokio::select! {
+        error = reader.run(codec, &mut from) => {
+            if let WireError::Peer(_) = error {
+                Counts::add(&shared.counts.misbehaved);
+            }
+            false
+        }
+        _ = write(live, codec, answers, &reads, &mut to) => false,
+        reset = live.stopped() => reset,
+        _ = gone.changed() => false,
+    };
+    if reset {
+        super::reset_on_close(&stream);
+    }
+    drop(stream);
+}
+
+struct Reader<'a> {
+    live: &'a Live,
+    shared: &'a Shared,
+    source: Source,
+    answers: mpsc::Sender<Answer>,
+    reads: &'a Reads,
+    writes: HashMap<TransferId, Write>,
+}
+
+impl Reader<'_> {
+    async fn run(mut self, codec: Codec, from: &mut (impl AsyncRead + Unpin)) -> WireError {
+        let mut frames = FrameReader::new(codec);
+        loop {
+            let taken = match frames.next(from).await {
+                Ok((frame, used)) => {
+                    self.live.received.fetch_add(used as u64, Ordering::Relaxed);
+                    self.take(frame).await
+                }
+                Err(error) => return error,
+            };
+            if let Err(misbehaviour) = taken {
+                return misbehaviour.into();
+            }
+        }
+    }
+
+    async fn take(&mut self, frame: Frame<'_>) -> Result<(), Misbehaviour> {
+        match frame {
+            Frame::Notify(bytes) => {
+                let key = &self.live.key;
+                let (from, incarnation, generation) = (key.name.clone(), key.incarnation, key.generation);
+                self.source.push(Notification::new(from, Some(incarnation), Some(generation), bytes.to_vec())).await;
+            }
+            Frame::Write { transfer, page } => {
+                if self.runs(transfer) {
+                    self.answer(Answer::Ack(transfer, Some(Refusal::DuplicateTransfer))).await;
+                } else if self.writes.len() == MAX_WRITES {
+                    return Err(Misbehaviour::TooManyTransfers { limit: MAX_WRITES });
+                } else {
+                    let write = Write { to: self.present(page, Access::Write), at: 0, len: page.len };
+                    self.writes.insert(transfer, write);
+                    self.end_if_whole(transfer).await;
+                }
+            }
+            Frame::WriteData { transfer, bytes } => {
+                let write = self.writes.get_mut(&transfer).ok_or(Misbehaviour::NoSuchTransfer { transfer })?;
+                if bytes.len() as u64 > write.len - write.at {
+                    return Err(Misbehaviour::WrongLength { transfer });
+                }
+                if let Ok(loan) = &write.to
+                    && let Err(refusal) = loan.write(write.at as usize, bytes)
+                {
+                    write.to = Err(refusal);
+                }
+                write.at += bytes.len() as u64;
+                self.end_if_whole(transfer).await;
+            }
+            Frame::Read { transfer, page } => {
+                let answer = if self.runs(transfer) {
+                    Answer::Ack(transfer, Some(Refusal::DuplicateTransfer))
+                } else {
+                    match self.present(page, Access::Read) {
+                        Ok(loan) => {
+                            self.reads.lock().unwrap_or_else(PoisonError::into_inner).insert(transfer);
+                            Answer::Page(transfer, loan)
+                        }
+                        Err(refusal) => Answer::Ack(transfer, Some(refusal)),
+                    }
+                };
+                self.answer(answer).await;
+            }
+            Frame::Ping(nonce) => self.answer(Answer::Pong(nonce)).await,
+            _ => return Err(Misbehaviour::WrongSide),
+        }
+        Ok(())
+    }
+
+    fn runs(&self, transfer: TransferId) -> bool {
+        let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        self.writes.contains_key(&transfer) || reads.contains(&transfer)
+    }
+
+    fn present(&self, page: RemoteSlice, access: Access) -> Result<Loan, Refusal> {
+        self.shared.grants.present(&self.live.key.name, self.live.id, page, access)
+    }
+
+    async fn end_if_whole(&mut self, transfer: TransferId) {
+        if self.writes.get(&transfer).is_some_and(|write| write.at == write.len)
+            && let Some(write) = self.writes.remove(&transfer)
+        {
+            self.answer(Answer::Ack(transfer, write.to.err())).await;
+        }
+    }
+
+    async fn answer(&self, answer: Answer) {
+        // The writing half is a part of the same task: it is gone only when this is.
+        let _ = self.answers.send(answer).await;
+    }
+}
+
+/// Sends answers until the socket breaks.
+async fn write(
+    live: &Live,
+    codec: Codec,
+    mut answers: mpsc::Receiver<Answer>,
+    reads: &Reads,
+    to: &mut (impl AsyncWrite + Unpin),
+) {
+    let mut out = Vec::new();
+    while let Some(answer) = answers.recv().await {
+        match answer {
+            Answer::Ack(transfer, refusal) => codec.encode(&Frame::Ack { transfer, refusal }, &mut out),
+            Answer::Pong(nonce) => codec.encode(&Frame::Pong(nonce), &mut out),
+            Answer::Page(transfer, loan) => {
+                let mut at = 0;
+                let refusal = loop {
+                    if at == loan.len() {
+                        break None;
+                    }
+                    match chunk(codec, transfer, &loan, &mut at, &mut out) {
+                        Ok(()) => {}
+                        Err(refusal) => break Some(refusal),
+                    }
+                    if !flush(live, &mut out, to).await {
+                        return;
+                    }
+                };
+                reads.lock().unwrap_or_else(PoisonError::into_inner).remove(&transfer);
+                codec.encode(&Frame::Ack { transfer, refusal }, &mut out);
+            }
+        }
+        if answers.is_empty() && !flush(live, &mut out, to).await {
+            return;
+        }
+    }
+}
+
+/// Appends the next bytes of a page; nothing if the loan is over.
+fn chunk(codec: Codec, transfer: TransferId, loan: &Loan, at: &mut usize, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    let (before, len) = (out.len(), CHUNK.min(loan.len() - *at));
+    codec.begin_data(Direction::Read, transfer, len, out);
+    let start = out.len();
+    out.resize(start + len, 0);
+    if let Err(refusal) = loan.read(*at, &mut out[start..]) {
+        out.truncate(before);
+        return Err(refusal);
+    }
+    *at += len;
+    Ok(())
+}
+
+async fn flush(live: &Live, out: &mut Vec<u8>, to: &mut (impl AsyncWrite + Unpin)) -> bool {
+    let sent = to.write_all(out).await.is_ok();
+    live.sent.fetch_add(out.len() as u64, Ordering::Relaxed);
+    out.clear();
+    sent
+}

@@ -1,0 +1,170 @@
+//! One outcome, many waiters: a cell that is resolved once and read by threads and by futures of any runtime.
+
+use crate::clock::Clock;
+use crate::sync::{Arc, Condvar, Mutex};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+/// An outcome that is not there yet. Resolved at most once; the first outcome stays.
+pub(crate) struct Cell<O> {
+    state: Mutex<State<O>>,
+    resolved: Condvar,
+}
+
+struct State<O> {
+    outcome: Option<O>,
+    /// One place per waiting future; a place is free again when its future is dropped.
+    wakers: Vec<Option<Waker>>,
+}
+
+impl<O: Clone> Cell<O> {
+    pub(crate) fn new() -> Self {
+        Cell { state: Mutex::new(State { outcome: None, wakers: Vec::new() }), resolved: Condvar::new() }
+    }
+
+    /// Answers whether this call was the first. Wakers, which are other people's code, run after unlock.
+    pub(crate) fn resolve(&self, outcome: O) -> bool {
+        let mut state = self.state.lock();
+        if state.outcome.is_some() {
+            return false;
+        }
+        state.outcome = Some(outcome);
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        self.resolved.notify_all();
+        wakers.into_iter().flatten().for_each(Waker::wake);
+        true
+    }
+
+    pub(crate) fn peek(&self) -> Option<O> {
+        self.state.lock().outcome.clone()
+    }
+
+    /// Blocks this thread. `None`: the deadline passed first.
+    pub(crate) fn wait(&self, deadline: Option<Instant>, clock: &Clock) -> Option<O> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(outcome) = &state.outcome {
+                return Some(outcome.clone());
+            }
+            state = match deadline {
+                None => self.resolved.wait(state),
+                Some(deadline) => {
+                    let left = clock.real_wait_until(deadline)?;
+                    self.resolved.wait_timeout(state, left)
+                }
+            };
+        }
+    }
+
+    fn poll(&self, place: &mut Option<usize>, cx: &Context<'_>) -> Poll<O> {
+        let mut state = self.state.lock();
+        if let Some(outcome) = &state.outcome {
+            return Poll::Ready(outcome.clone());
+        }
+        let at = *place.get_or_insert_with(|| {
+            state.wakers.iter().position(Option::is_none).unwrap_or_else(|| {
+                state.wakers.push(None);
+                state.wakers.len() - 1
+            })
+        });
+        let old = match &mut state.wakers[at] {
+            Some(waker) if waker.will_wake(cx.waker()) => None,
+            waker => waker.replace(cx.waker().clone()),
+        };
+        drop(state);
+        drop(old); // other people's code
+        Poll::Pending
+    }
+
+    fn forget(&self, place: usize) {
+        let old = self.state.lock().wakers.get_mut(place).and_then(Option::take);
+        drop(old);
+    }
+}
+
+/// A future of one cell. Dropping it cancels nothing.
+pub(crate) struct Wait<O: Clone> {
+    cell: Arc<Cell<O>>,
+    place: Option<usize>,
+}
+
+impl<O: Clone> Wait<O> {
+    pub(crate) fn new(cell: Arc<Cell<O>>) -> Self {
+        Wait { cell, place: None }
+    }
+
+    pub(crate) fn cell(&self) -> &Cell<O> {
+        &self.cell
+    }
+}
+
+impl<O: Clone> Future for Wait<O> {
+    type Output = O;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O> {
+        let this = &mut *self;
+        this.cell.poll(&mut this.place, cx)
+    }
+}
+
+impl<O: Clone> Drop for Wait<O> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.cell.forget(place);
+        }
+    }
+}
+
+impl<O: Clone + fmt::Debug> fmt::Debug for Wait<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Wait").field(&self.cell.peek()).finish()
+    }
+}
+
+#[cfg(all(test, not(peerage_loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn the_first_outcome_stays_and_every_waiter_gets_it() {
+        let cell = Arc::new(Cell::new());
+        let woken = std::sync::Arc::new(Count(AtomicUsize::new(0)));
+        let waker = Waker::from(woken.clone());
+        let mut cx = Context::from_waker(&waker);
+        let mut waits: Vec<_> = (0..3).map(|_| Wait::new(cell.clone())).collect();
+        for wait in &mut waits {
+            assert!(Pin::new(wait).poll(&mut cx).is_pending());
+        }
+        drop(waits.remove(1));
+        assert!(cell.resolve(7));
+        assert!(!cell.resolve(8));
+        assert_eq!(woken.0.load(Ordering::SeqCst), 2, "the dropped one is not woken");
+        for wait in &mut waits {
+            assert_eq!(Pin::new(wait).poll(&mut cx), Poll::Ready(7));
+        }
+        assert_eq!(cell.wait(None, &Clock::system()), Some(7));
+    }
+
+    #[test]
+    fn dropped_futures_leave_no_place_behind() {
+        let cell = Arc::new(Cell::<u8>::new());
+        let waker = Waker::noop();
+        for _ in 0..100 {
+            let mut wait = Wait::new(cell.clone());
+            assert!(Pin::new(&mut wait).poll(&mut Context::from_waker(waker)).is_pending());
+        }
+        assert_eq!(cell.state.lock().wakers.len(), 1);
+    }
+}

@@ -17,7 +17,7 @@ const CLOSE_AGAIN: Duration = Duration::from_millis(20);
 /// Hands a connection to the closing threads. Never waits.
 pub(crate) fn submit<T: Transport>(shared: &Arc<Shared<T>>, slot: &SlotRef<T>, close: ToClose<T::Connection>) {
     let (home, slot) = (shared.clone(), slot.clone());
-    shared.closers.submit(close.job, Box::new(move || run(&home, &slot, close)));
+    shared.close_later(close.job, Box::new(move || run(&home, &slot, close)));
 }
 
 fn run<T: Transport>(shared: &Shared<T>, slot: &SlotRef<T>, close: ToClose<T::Connection>) {

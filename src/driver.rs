@@ -77,7 +77,7 @@ impl<T: Transport> Driver<T> {
     }
 
     fn step(&mut self, slot: SlotRef<T>, events: u32, from_line: bool) {
-        let Some(step) = lane::step(&slot, events, self.permit(from_line)) else {
+        let Some(step) = lane::step(&slot, events, self.permit(from_line), from_line) else {
             self.deferred.push((slot, events));
             return;
         };
@@ -91,7 +91,7 @@ impl<T: Transport> Driver<T> {
             shared.counters.elected();
             shared.connects.begin();
             let ticket = Ticket::new(shared.clone(), slot.clone(), elected);
-            shared.connectors.submit(shared.next_job(), Box::new(move || ticket.connect()));
+            shared.connectors.submit(shared.next_job(), Box::new(move || ticket.connect())); // starved: see `sleep`
         }
         overdue_closes.into_iter().for_each(|job| shared.closers.give_up(job));
         for bay in end_transfers {
@@ -137,8 +137,9 @@ impl<T: Transport> Driver<T> {
         while !self.line.is_empty() && !matches!(self.permit(true), Permit::Taken) {
             let Some(slot) = self.line.pop_front() else { return };
             self.step(slot, 0, true);
-            if !self.deferred.is_empty() {
-                return; // its mutex was held: nobody overtakes it for long
+            if let Some((slot, 0)) = self.deferred.pop_if(|(_, events)| *events == 0) {
+                self.line.push_front(slot); // its mutex was held
+                return;
             }
         }
     }

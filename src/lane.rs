@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// How long after the native side said "not yet" it is asked again to close.
 const CLOSE_AGAIN: Duration = Duration::from_millis(20);
 
-/// What the driver can offer to a slot that wants to connect.
+/// What the driver can offer to a slot that wants to connect. A slot that stood in line and is stepped for it has left it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Permit {
     Free,
@@ -44,8 +44,9 @@ pub(crate) struct Step<T: Transport> {
 }
 
 /// One step; `None` if somebody holds the mutex. Makes no call that may block.
-pub(crate) fn step<T: Transport>(slot: &Slot<T>, events: u32, permit: Permit) -> Option<Step<T>> {
+pub(crate) fn step<T: Transport>(slot: &Slot<T>, events: u32, permit: Permit, from_line: bool) -> Option<Step<T>> {
     try_locked(slot, |lane| {
+        lane.slow.in_line &= !from_line;
         let mut step = Step {
             close: Vec::new(),
             bays: Vec::new(),
@@ -149,12 +150,11 @@ fn connect<T: Transport>(lane: &mut Locked<'_, T>, permit: Permit, step: &mut St
     }
     match permit {
         Permit::Free => {
-            lane.slow.queued_for_permit = false;
             step.connect = lane.elect();
         }
         Permit::Taken => {
-            step.wait_for_permit = !lane.slow.queued_for_permit;
-            lane.slow.queued_for_permit = true;
+            step.wait_for_permit = !lane.slow.in_line;
+            lane.slow.in_line = true;
         }
         Permit::Stuck(stuck) => {
             let retry_after = lane.slot.home().config.backoff.cap.min(lane.slot.home().config.connect_timeout);

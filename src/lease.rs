@@ -73,10 +73,7 @@ impl<T: Transport> Lease<T> {
 
     /// The peer's name.
     pub fn name(&self) -> PeerName {
-        self.slot()
-            .record
-            .read(|record| record.map(|record| record.name.clone()))
-            .expect("a peer that was ever Ready has a record")
+        self.slot().name()
     }
 
     /// Whether its generation is still the current one. A hint: it may change at once.
@@ -276,8 +273,12 @@ impl<T: Transport> Held<T> {
 }
 
 impl<T: Transport> TransferHome for Held<T> {
-    fn quiescent(self: Box<Self>, transfer: TransferId) {
-        self.slot.in_flight.remove(transfer);
+    fn quarantined(&self) {
+        self.slot.in_flight.quarantined();
+    }
+
+    fn quiescent(self: Box<Self>, transfer: TransferId, was_quarantined: bool) {
+        self.slot.in_flight.remove(transfer, was_quarantined);
         self.uncount();
     }
 }

@@ -1,4 +1,51 @@
-//! Lifecycle of remote peers for processes that move KV cache.
+//! The lifecycle of remote peers, for processes that move KV cache between machines.
+//!
+//! One [`PeerTable`] holds the peers of a process. Any thread or task takes a [`Lease`] of any peer at any time, in
+//! nanoseconds and without waiting, and uses the peer's connection while it holds the lease. When a peer dies, exactly one
+//! owner reconnects it; everybody else fails fast ([`Peer::lease`]) or waits by choice ([`Peer::ready`]); the old
+//! connection is closed once, after its last lease, on a thread that sends nothing; and no other peer notices.
+//!
+//! # The problem
+//!
+//! A dictionary of peers, shared by threads, works until a peer restarts. Then two threads find it gone and both add it;
+//! an error of the old connection removes the new one; a handle is released under a running transfer. A lock around
+//! everything repairs that and makes each slow connect everybody's problem.
+//!
+//! # What is done instead
+//!
+//! Each attempt to connect has a [`Generation`], drawn from one counter of the table. A peer's state is one atomic word of
+//! generation and phase; a lease is admitted by that word and counted in the gate of the one place that holds the
+//! generation's connection. Whoever reports an error names the generation, so what comes late changes nothing. Only
+//! connecting, closing and removing take a slow path, one peer at a time each.
+//!
+//! ```
+//! use peerage::PeerTable;
+//! use peerage::transport::memory::{Fabric, MemoryAddress};
+//! use std::time::{Duration, Instant};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let fabric = Fabric::new();                                    // in-process; `Tcp` has real sockets
+//! let table = PeerTable::builder(fabric.node("decode-0")).build()?;
+//! let _other = PeerTable::builder(fabric.node("prefill-0")).build()?;
+//!
+//! let prefill = table.insert("prefill-0", MemoryAddress::new("prefill-0"))?;
+//! prefill.wait_ready(Instant::now() + Duration::from_secs(10))?; // or `prefill.ready().await?`
+//! let lease = prefill.lease()?;
+//! lease.notify(b"pages ready")?;
+//! let generation = lease.generation();
+//! drop(lease);
+//!
+//! let broken = std::io::Error::other("its socket was reset");
+//! prefill.report(generation, &broken);                           // this generation and no other
+//! assert!(prefill.lease().is_err());                             // and that asked for one reconnect
+//! # Ok(()) }
+//! ```
+//!
+//! # Before using it
+//!
+//! Read [`docs::guarantees`] for what each operation promises and what "lock-free" covers, and [`docs::limitations`] for
+//! what it does not do. [`docs::glossary`] has the words.
+
 #![deny(unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
 
@@ -6,6 +53,7 @@ mod bay;
 mod builder;
 mod clock;
 mod close;
+pub mod docs;
 mod driver;
 mod error;
 mod gate;
@@ -53,3 +101,8 @@ pub use transport::{
     Address, Capabilities, CloseContext, CloseReason, Closed, ConnectContext, Connected, DataPlane, ErrorClass,
     Liveness, ProbeContext, Reported, Reporter, Transport, TransportError,
 };
+
+/// The README's example is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

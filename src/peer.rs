@@ -40,7 +40,7 @@ impl<T: Transport> Peer<T> {
     }
 
     pub(crate) fn of(slot: SlotRef<T>) -> Self {
-        let name = locked(&slot, |lane| lane.slow.name.clone());
+        let name = slot.name();
         Peer { name, slot }
     }
 
@@ -160,15 +160,24 @@ impl<T: Transport> Peer<T> {
     }
 
     /// Asks the peer whether it is alive, on a closing thread and under a lease of the current generation. Changes
-    /// nothing: the caller decides whether to [`report`](Self::report). Resolves by about `deadline`.
+    /// nothing: the caller decides whether to [`report`](Self::report). Resolves by about `deadline`; at once with
+    /// `Unknown` if `max_stuck` probes run already, or if the transport can't probe.
     pub fn probe(&self, deadline: Instant) -> Probe {
         let cell = Arc::new(Cell::new());
-        let (peer, answer) = (self.clone(), cell.clone());
         let home = self.slot.home();
-        let ask = move || {
-            answer.resolve(peer.probe_now(deadline));
-        };
-        home.closers.submit(home.next_job(), Box::new(ask));
+        if home.probes.fetch_add(1, Ordering::AcqRel) >= home.config.max_stuck {
+            home.probes.fetch_sub(1, Ordering::AcqRel);
+            cell.resolve(Liveness::Unknown);
+        } else {
+            let (peer, answer, job) = (self.clone(), cell.clone(), home.next_job());
+            let ask = move || {
+                let home = peer.slot.home();
+                home.closers.give_up(job); // a peer that does not answer delays no close
+                answer.resolve(peer.probe_now(deadline));
+                home.probes.fetch_sub(1, Ordering::AcqRel);
+            };
+            home.close_later(job, Box::new(ask));
+        }
         Probe { wait: Wait::new(cell), clock: home.clock.clone() }
     }
 
@@ -193,7 +202,7 @@ fn join<T: Transport>(slot: &SlotRef<T>) -> Join {
     }
     let joined = locked(slot, |lane| lane.join());
     if slot.home().driver_died.load(Ordering::Acquire) && matches!(joined, Join::Wait(_)) {
-        let peer = locked(slot, |lane| lane.slow.name.clone());
+        let peer = slot.name();
         return Join::Ended(Err(ReadyError::DriverDied { peer }));
     }
     joined
@@ -329,7 +338,7 @@ pub struct PeerStatus {
 impl PeerStatus {
     /// `None` if the slot is Removed.
     pub(crate) fn of<T: Transport>(slot: &SlotRef<T>) -> Option<Self> {
-        let name = slot.record.read(|record| record.map(|record| record.name.clone()))?;
+        let name = slot.try_name()?;
         let status = Self::of_slot(slot, name);
         (status.phase != Phase::Removed).then_some(status)
     }
@@ -356,6 +365,16 @@ impl PeerStatus {
 }
 
 impl<T: Transport> Slot<T> {
+    /// The peer's name, without a lock. The caller keeps the slot alive.
+    pub(crate) fn name(&self) -> PeerName {
+        self.try_name().expect("an inserted peer has a record")
+    }
+
+    /// `None` in a slot whose life has only just begun.
+    pub(crate) fn try_name(&self) -> Option<PeerName> {
+        self.record.read(|record| record.map(|record| record.name.clone()))
+    }
+
     /// The record, if it is about `word`.
     fn record_of(&self, word: Word) -> Option<Record> {
         self.record.read(|record| record.filter(|record| record.is_of(word)).cloned())

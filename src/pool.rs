@@ -41,13 +41,16 @@ impl Pool {
         Arc::new(Pool { name, places, state: Mutex::default(), work: Condvar::new() })
     }
 
-    /// Runs `job` when there is a place. `id` is not that of a waiting or running job. Never waits.
-    pub(crate) fn submit(self: &Arc<Self>, id: u64, job: Job) {
+    /// Runs `job` when there is a place. `id` is not that of a waiting or running job. Never waits. False: the system
+    /// refused the pool's first thread, and the driver must be woken to try again.
+    pub(crate) fn submit(self: &Arc<Self>, id: u64, job: Job) -> bool {
         let mut state = self.lock();
         state.waiting.push_back((id, job));
         self.start_thread(&mut state);
+        let taken = state.threads > state.overdue.len();
         drop(state);
         self.work.notify_one();
+        taken
     }
 
     /// Lets another thread take the place of job `id`, if it is running.

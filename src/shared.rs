@@ -7,7 +7,7 @@ use crate::grant;
 use crate::name::{PeerId, PeerName};
 use crate::names::Names;
 use crate::note::Note;
-use crate::pool::Pool;
+use crate::pool::{Job, Pool};
 use crate::queue::Queue;
 use crate::region::{Region, RegionId};
 use crate::slab::Slab;
@@ -35,6 +35,8 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) closers: Arc<Pool>,
     pub(crate) connects: Connects,
     pub(crate) counters: Counters,
+    /// Probes that run.
+    pub(crate) probes: AtomicUsize,
     pub(crate) registered: Snapshot<HashTrieMapSync<RegionId, Registration>>,
     /// Grants that are not quiesced.
     pub(crate) lent: Mutex<HashMap<u128, Arc<grant::Core>>>,
@@ -159,6 +161,7 @@ impl<T: Transport> Shared<T> {
             closers,
             connects: Connects::default(),
             counters: Counters::default(),
+            probes: AtomicUsize::new(0),
             registered: Snapshot::new(HashTrieMapSync::new_sync()),
             lent: Mutex::default(),
             leaving: Mutex::default(),
@@ -249,7 +252,14 @@ impl<T: Transport> Shared<T> {
 
     /// Lets a closing thread run somebody's destructor.
     pub(crate) fn drop_elsewhere<V: Send + 'static>(&self, value: V) {
-        self.closers.submit(self.next_job(), Box::new(move || drop(value)));
+        self.close_later(self.next_job(), Box::new(move || drop(value)));
+    }
+
+    /// Hands a job to the closing threads.
+    pub(crate) fn close_later(&self, id: u64, job: Job) {
+        if !self.closers.submit(id, job) {
+            self.queue.wake();
+        }
     }
 
     /// A connect failed by a fault of this process: how long everybody waits.

@@ -32,7 +32,7 @@ pub(crate) fn begin<T: Transport>(shared: &Shared<T>) {
 pub(crate) fn abandon<T: Transport>(shared: &Arc<Shared<T>>) {
     let request = ShutdownRequest { deadline: None, cell: Arc::new(crate::wait::Cell::new()) };
     let home = shared.clone();
-    shared.closers.submit(
+    shared.close_later(
         shared.next_job(),
         Box::new(move || {
             begin(&home);
@@ -46,7 +46,7 @@ pub(crate) fn abandon<T: Transport>(shared: &Arc<Shared<T>>) {
 /// Ends one shutdown on a closing thread.
 pub(crate) fn submit_report<T: Transport>(shared: &Arc<Shared<T>>, request: ShutdownRequest) {
     let home = shared.clone();
-    shared.closers.submit(
+    shared.close_later(
         shared.next_job(),
         Box::new(move || {
             deregister(&home);

@@ -53,8 +53,8 @@ pub(crate) struct Slow<T: Transport> {
     pub(crate) removal: Option<Removal>,
     /// The lane's own reference, from insert to Removed.
     lane: Option<SlotRef<T>>,
-    /// Whether the slot stands in the driver's queue for a permit.
-    pub(crate) queued_for_permit: bool,
+    /// Whether the slot stands in the driver's line for a permit.
+    pub(crate) in_line: bool,
     /// The earliest time the driver will look by itself.
     pub(crate) timer: Option<Instant>,
 }
@@ -176,7 +176,7 @@ impl<T: Transport> Slow<T> {
             since: now,
             removal: None,
             lane: None,
-            queued_for_permit: false,
+            in_line: false,
             timer: None,
         }
     }

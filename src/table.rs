@@ -219,7 +219,8 @@ impl<T: Transport> PeerTable<T> {
 
     /// The peer that `id` names, unless it is gone.
     pub fn peer_by_id(&self, id: PeerId) -> Option<Peer<T>> {
-        self.shared().upgrade(id).filter(|slot| slot.word().phase() != Phase::Removed).map(Peer::of)
+        let slot = self.shared().upgrade(id).filter(|slot| slot.word().phase() != Phase::Removed)?;
+        Some(Peer::new(slot.try_name()?, slot))
     }
 
     /// A lease by name: one look at the names more than [`Peer::lease`]. Never waits.

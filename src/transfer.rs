@@ -10,10 +10,11 @@ use crate::grant::Refusal;
 use crate::region::Slice;
 use crate::sync::{Arc, AtomicU32, Ordering};
 use crate::wait::{Cell, Wait};
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -159,9 +160,12 @@ impl Post {
     }
 }
 
-/// Where a transfer is counted while it is not quiescent. Called once.
+/// Where a transfer is counted while it is not quiescent.
 pub(crate) trait TransferHome: Send {
-    fn quiescent(self: Box<Self>, transfer: TransferId);
+    /// It has ended for its caller and holds its pages. At most once, before `quiescent`.
+    fn quarantined(&self);
+    /// It holds nothing any more.
+    fn quiescent(self: Box<Self>, transfer: TransferId, was_quarantined: bool);
 }
 
 pub(crate) struct Core {
@@ -170,31 +174,39 @@ pub(crate) struct Core {
     local: Slice,
     state: AtomicU32,
     ended: Arc<Cell<Outcome>>,
+    /// Taken at quiescence; `state` changes under this lock, so the home is told in order.
     home: std::sync::Mutex<Option<Box<dyn TransferHome>>>,
 }
 
 impl Core {
     /// Ends the caller's wait; the pages stay where they are.
     pub(crate) fn end(&self, outcome: Outcome) {
-        // ord! AcqRel: the one RMW that decides who ends it. The outcome itself is published by the cell's mutex.
-        //      model: loom-tests/closing.rs   fails if: load + store
-        if self.state.fetch_or(ENDED, Ordering::AcqRel) & ENDED == 0 {
-            self.ended.resolve(outcome);
-        }
+        self.advance(ENDED, Some(outcome));
     }
 
     /// Gives the pages back: the transport touches them no more.
     pub(crate) fn quiesce(&self) {
-        if self.state.fetch_or(QUIESCENT, Ordering::AcqRel) & QUIESCENT == 0 {
-            let home = self.home.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-            if let Some(home) = home {
-                home.quiescent(self.id);
-            }
-        }
+        self.advance(QUIESCENT, None);
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
-        self.state.load(Ordering::Acquire) & ENDED != 0
+    fn advance(&self, bits: u32, outcome: Option<Outcome>) {
+        let mut home = self.home.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // ord! AcqRel: the one RMW that decides who ends it, and who gives its pages back. The outcome itself is published by
+        //      the cell's mutex.
+        //      model: closing::a_transfer_ends_once   fails if: end-without-deciding
+        let before = self.state.fetch_or(bits, Ordering::AcqRel);
+        let new = bits & !before;
+        let leaves = if new & QUIESCENT != 0 { home.take() } else { None };
+        if let Some(home) = home.as_ref().filter(|_| new & ENDED != 0) {
+            home.quarantined();
+        }
+        drop(home);
+        if let Some(outcome) = outcome.filter(|_| new & ENDED != 0) {
+            self.ended.resolve(outcome);
+        }
+        if let Some(home) = leaves {
+            home.quiescent(self.id, before & ENDED != 0);
+        }
     }
 
     fn is_quiescent(&self) -> bool {
@@ -212,8 +224,7 @@ impl Completion {
     /// Ends the transfer. The caller states that the local pages are no longer touched, whatever the outcome.
     pub fn complete(mut self, outcome: Outcome) {
         if let Some(core) = self.core.take() {
-            core.end(outcome);
-            core.quiesce();
+            core.advance(ENDED | QUIESCENT, Some(outcome));
         }
     }
 }
@@ -288,20 +299,31 @@ impl fmt::Debug for Transfer {
     }
 }
 
-/// The transfers of one peer that are not quiescent, for listing, for the drain deadline and for a close that quiesces.
+/// The transfers of one peer that are not quiescent, for the drain deadline, for a close that quiesces, and for listing.
 #[derive(Default)]
 pub(crate) struct InFlight {
-    map: std::sync::Mutex<std::collections::HashMap<TransferId, (usize, Arc<Core>)>>,
+    map: std::sync::Mutex<HashMap<TransferId, (usize, Arc<Core>)>>,
+    all: AtomicUsize,
+    quarantined: AtomicUsize,
 }
 
 impl InFlight {
     pub(crate) fn add(&self, bay: usize, core: &Arc<Core>) {
+        self.all.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(core.id, (bay, core.clone()));
     }
 
-    pub(crate) fn remove(&self, id: TransferId) {
+    pub(crate) fn quarantined(&self) {
+        self.quarantined.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn remove(&self, id: TransferId, was_quarantined: bool) {
         let gone = self.lock().remove(&id);
         drop(gone);
+        self.all.fetch_sub(1, Ordering::Relaxed);
+        if was_quarantined {
+            self.quarantined.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Those of one bay.
@@ -309,14 +331,13 @@ impl InFlight {
         self.lock().values().filter(|(of, _)| *of == bay).map(|(_, core)| core.clone()).collect()
     }
 
-    /// How many run, and how many have ended for their caller but hold their pages.
+    /// How many run, and how many have ended for their caller but hold their pages. A moment's answer, without a lock.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        let map = self.lock();
-        let quarantined = map.values().filter(|(_, core)| core.has_ended()).count();
-        (map.len() - quarantined, quarantined)
+        let quarantined = self.quarantined.load(Ordering::Relaxed);
+        (self.all.load(Ordering::Relaxed).saturating_sub(quarantined), quarantined)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, std::collections::HashMap<TransferId, (usize, Arc<Core>)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<TransferId, (usize, Arc<Core>)>> {
         self.map.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Format, lints and documentation, with every warning an error.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cargo fmt --check
+cargo clippy --all-targets -- -D warnings
+cargo clippy --no-default-features --lib -- -D warnings
+RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items

@@ -1,0 +1,31 @@
+# What there is to run.
+default:
+    @just --list
+
+# Everything that CI runs.
+ci:
+    .ci/run
+
+# Format, lint, docs.
+check:
+    ci/check.sh
+
+# The tests a newcomer runs.
+test:
+    cargo test
+
+# Models of the protocol on the real code; `just loom bays` runs those whose name has it.
+loom *filter:
+    ci/loom.sh {{filter}}
+
+# Every mutant must be caught by its model.
+mutants:
+    ci/loom.sh --mutants
+
+# Real processes under faults.
+failover *args:
+    cargo run --release --example pd_failover -- {{args}}
+
+# Cost of a lease against what one would use instead.
+bench:
+    cargo bench --bench lease

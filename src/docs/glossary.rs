@@ -1,0 +1,22 @@
+//! Words, one meaning each.
+//!
+//! | word | meaning |
+//! |---|---|
+//! | table, [`PeerTable`](crate::PeerTable) | all peers of this process |
+//! | peer, [`Peer`](crate::Peer) | our handle of one remote agent |
+//! | id, [`PeerId`](crate::PeerId) | a peer in 8 bytes; a stale one is detected |
+//! | transport, [`Transport`](crate::Transport) | the pluggable data path |
+//! | connection | one live native connection, all its parts |
+//! | generation, [`Generation`](crate::Generation) | local number of one attempt to connect; equality decides staleness |
+//! | incarnation, [`Incarnation`](crate::Incarnation) | remote boot id; differs after the peer's restart |
+//! | phase, [`Phase`](crate::Phase) | Idle, Connecting, Ready, Failed, Removing, Removed |
+//! | lease, [`Lease`](crate::Lease) | the right to use one generation's connection; keeps it open |
+//! | slot, bay, gate | a peer's place; a place in it for one connection; the counter of who is inside |
+//! | ticket | proof of being elected to connect |
+//! | lane | the slow path of one slot, moved one step at a time |
+//! | driver | the one loop that moves lanes and timers; makes no call that may block |
+//! | transfer, [`Transfer`](crate::Transfer) | a read or write we posted |
+//! | grant, [`Grant`](crate::Grant) | our permission for a peer to use our page |
+//! | quiescent | nothing touches the page any more |
+//! | quarantine | what has ended for its caller and may still be touched |
+//! | record, [`Record`](crate::Record) | the full state of a peer as plain data |

@@ -1,0 +1,17 @@
+//! What this crate does not do.
+//!
+//! - **It does not notice.** A peer that stops answering without an error (stopped, black-holed) is found by your own
+//!   deadlines or by [`Peer::probe`](crate::Peer::probe), then reported. There are no heartbeats yet.
+//! - **It does not cancel transfers.** A transfer ends when the transport says so, when its connection is closed, or as
+//!   `Unknown` at the drain deadline of its failed generation.
+//! - **It does not authenticate.** `Tcp` binds loopback only. An inbound name is a claim; grants have 128-bit ids.
+//! - **It replaces no address.** A live name has one address until it is removed. On a transport without `OVERLAP`, a name can be
+//!   inserted again when its removal has resolved.
+//! - **A forgotten lease** (`mem::forget`) keeps its connection open for ever and, on a transport without `OVERLAP`, its peer
+//!   unusable. The snapshot shows it; no other peer is affected.
+//! - **A native call that never returns** costs its thread. Beyond `max_stuck` such connects, new ones are answered `Busy`.
+//! - **After `fork`** the child must not use a table: its threads are not there. This is not detected yet.
+//! - **Backoff has no breaker**: attempts to a dead peer go on at the cap's pace for as long as somebody asks.
+//! - **Ids wrap**: a slot's version is 32 bits, so an id may name another peer after 2³² peers in one slot. A generation is 60 bits.
+//! - **Time**: deadlines are of the table's clock. With `Clock::manual` they do not pass by themselves, and transports with
+//!   sockets still use the system's.

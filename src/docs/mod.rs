@@ -1,0 +1,5 @@
+//! What to know before trusting this crate with a cluster.
+
+pub mod glossary;
+pub mod guarantees;
+pub mod limitations;

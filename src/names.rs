@@ -4,15 +4,23 @@
 //! not quadratic. `ShutDown` is a state of the same snapshot, so no insert can slip in after shutdown's walk
 //! (loom-tests/names.rs).
 
-use crate::name::PeerName;
+use crate::name::{PeerId, PeerName};
 use crate::slot::SlotRef;
 use crate::snapshot::Snapshot;
 use crate::transport::Transport;
 use rpds::HashTrieMapSync;
 
 pub(crate) enum State<T: Transport> {
-    Open(HashTrieMapSync<PeerName, SlotRef<T>>),
+    Open(HashTrieMapSync<PeerName, Entry<T>>),
     ShutDown,
+}
+
+#[derive(Clone)]
+pub(crate) enum Entry<T: Transport> {
+    Live(SlotRef<T>),
+    /// The name's slot is being removed, and the native side has one slot per name. In the same snapshot as the live
+    /// ones, so that an insert can't fall between a removal's beginning and its end.
+    Leaving(PeerId),
 }
 
 pub(crate) struct Names<T: Transport>(Snapshot<State<T>>);
@@ -33,7 +41,11 @@ impl<T: Transport> Names<T> {
     pub(crate) fn with<R>(&self, name: &str, look: impl FnOnce(Found<'_, T>) -> R) -> R {
         let state = self.0.look();
         look(match &**state {
-            State::Open(map) => map.get(name).map_or(Found::Nothing, Found::Slot),
+            State::Open(map) => match map.get(name) {
+                Some(Entry::Live(slot)) => Found::Slot(slot),
+                Some(Entry::Leaving(_)) => Found::Leaving,
+                None => Found::Nothing,
+            },
             State::ShutDown => Found::ShutDown,
         })
     }
@@ -47,18 +59,35 @@ impl<T: Transport> Names<T> {
                 if map.contains_key(name) {
                     return Err(NotAdded::Taken);
                 }
-                map.insert_mut(name.clone(), slot.clone());
+                map.insert_mut(name.clone(), Entry::Live(slot.clone()));
             }
             Ok(State::Open(map))
         });
         added.map(drop)
     }
 
-    /// Removes `name` if it still names `slot`.
-    pub(crate) fn remove(&self, name: &PeerName, slot: &SlotRef<T>) {
+    /// The removal of `slot` has begun. `one_slot`: its name is free only when it has [`left`](Self::left).
+    pub(crate) fn leave(&self, name: &PeerName, slot: &SlotRef<T>, one_slot: bool) {
+        self.change(name, |entry| match entry {
+            Entry::Live(named) if named.is(slot) => Some(one_slot.then(|| Entry::Leaving(slot.id()))),
+            _ => None,
+        });
+    }
+
+    /// The slot of `id` is Removed.
+    pub(crate) fn left(&self, name: &PeerName, id: PeerId) {
+        self.change(name, |entry| matches!(entry, Entry::Leaving(leaving) if *leaving == id).then_some(None));
+    }
+
+    /// `change` answers what the name's entry becomes, if it is to change.
+    fn change(&self, name: &PeerName, change: impl Fn(&Entry<T>) -> Option<Option<Entry<T>>>) {
         let _ = self.0.update(|state| match state {
-            State::Open(map) if map.get(name).is_some_and(|named| named.is(slot)) => Ok(State::Open(map.remove(name))),
-            _ => Err(()),
+            State::Open(map) => match map.get(name).and_then(&change) {
+                Some(Some(entry)) => Ok(State::Open(map.insert(name.clone(), entry))),
+                Some(None) => Ok(State::Open(map.remove(name))),
+                None => Err(()),
+            },
+            State::ShutDown => Err(()),
         });
     }
 
@@ -69,7 +98,13 @@ impl<T: Transport> Names<T> {
             State::ShutDown => Err(()),
         });
         match ended.as_deref() {
-            Ok(State::Open(map)) => map.values().cloned().collect(),
+            Ok(State::Open(map)) => map
+                .values()
+                .filter_map(|entry| match entry {
+                    Entry::Live(slot) => Some(slot.clone()),
+                    Entry::Leaving(_) => None,
+                })
+                .collect(),
             _ => Vec::new(),
         }
     }
@@ -82,6 +117,7 @@ impl<T: Transport> Names<T> {
 /// What a name stands for.
 pub(crate) enum Found<'a, T: Transport> {
     Slot(&'a SlotRef<T>),
+    Leaving,
     Nothing,
     ShutDown,
 }

@@ -40,8 +40,6 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) registered: Snapshot<HashTrieMapSync<RegionId, Registration>>,
     /// Grants that are not quiesced.
     pub(crate) lent: Mutex<HashMap<u128, Arc<grant::Core>>>,
-    /// Names whose slot is being removed, where the native side has one slot per name.
-    leaving: Mutex<HashMap<PeerName, PeerId>>,
     pub(crate) shutdown: Mutex<Vec<ShutdownRequest>>,
     /// The last table handle is gone.
     pub(crate) abandoned: AtomicBool,
@@ -164,7 +162,6 @@ impl<T: Transport> Shared<T> {
             probes: AtomicUsize::new(0),
             registered: Snapshot::new(HashTrieMapSync::new_sync()),
             lent: Mutex::default(),
-            leaving: Mutex::default(),
             shutdown: Mutex::default(),
             abandoned: AtomicBool::new(false),
             driver_died: AtomicBool::new(false),
@@ -226,28 +223,24 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    /// The removal of a slot has begun: its name is free.
+    /// The removal of a slot has begun.
     pub(crate) fn leaves(&self, name: &PeerName, slot: &SlotRef<T>) {
-        if !self.capabilities.contains(Capabilities::OVERLAP) {
-            lock(&self.leaving).insert(name.clone(), slot.id());
-            if slot.word().phase() == Phase::Removed {
-                self.has_left(name, slot); // the lane was faster
-            }
+        self.names.leave(name, slot, self.has_one_slot_per_name());
+        if slot.word().phase() == Phase::Removed {
+            self.has_left(name, slot); // the lane was faster
         }
-        self.names.remove(name, slot);
     }
 
     /// A slot is Removed.
     pub(crate) fn has_left(&self, name: &PeerName, slot: &Slot<T>) {
-        let mut leaving = lock(&self.leaving);
-        if leaving.get(name) == Some(&slot.id()) {
-            leaving.remove(name);
+        if self.has_one_slot_per_name() {
+            self.names.left(name, slot.id());
         }
     }
 
-    /// Whether a slot of this name is still being removed.
-    pub(crate) fn is_leaving(&self, name: &PeerName) -> bool {
-        lock(&self.leaving).contains_key(name)
+    /// Whether the native side has one slot per name.
+    pub(crate) fn has_one_slot_per_name(&self) -> bool {
+        !self.capabilities.contains(Capabilities::OVERLAP)
     }
 
     /// Lets a closing thread run somebody's destructor.

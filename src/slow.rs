@@ -19,7 +19,7 @@ use crate::shared::Shared;
 use crate::slot::{Slot, SlotRef};
 use crate::state::{Generation, Phase, Word};
 use crate::sync::{Arc, MutexGuard};
-use crate::transport::{Capabilities, CloseReason, Transport};
+use crate::transport::{CloseReason, Transport};
 use crate::wait::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -400,9 +400,8 @@ impl<T: Transport> Locked<'_, T> {
 
     fn free_bay(&self) -> Option<usize> {
         let free = |place: &Place<_>| matches!(place, Place::Free);
-        let overlap = self.home().capabilities.contains(Capabilities::OVERLAP);
         let at = self.slow.bays.iter().position(free)?;
-        (overlap || self.slow.bays.iter().all(free)).then_some(at)
+        (!self.home().has_one_slot_per_name() || self.slow.bays.iter().all(free)).then_some(at)
     }
 
     /// Starts an attempt. The caller holds a permit and has asked [`may_elect`](Self::may_elect).

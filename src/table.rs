@@ -17,7 +17,7 @@ use crate::shutdown;
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Slow, locked};
 use crate::state::{Generation, Phase};
-use crate::transport::{Capabilities, DataPlane, Transport};
+use crate::transport::{DataPlane, Transport};
 use crate::wait::{Cell, Wait};
 use std::collections::HashMap;
 use std::fmt;
@@ -157,6 +157,7 @@ impl<T: Transport> PeerTable<T> {
         let found = shared.names.with(name.as_str(), |found| match found {
             Found::Slot(slot) => Ok(Some(slot.clone())),
             Found::Nothing => Ok(None),
+            Found::Leaving => Err(InsertError::StillRemoving { name: name.clone() }),
             Found::ShutDown => Err(InsertError::ShutDown { name: name.clone() }),
         })?;
         let Some(slot) = found else { return Ok(None) };
@@ -169,20 +170,21 @@ impl<T: Transport> PeerTable<T> {
                     Err(conflict(name, &live, address))
                 }
             }
-            // Its remover has not come to the names yet; it is gone for us.
+            // Its remover has not come to the names yet.
             _ => {
-                shared.names.remove(name, &slot);
-                Ok(None)
+                shared.leaves(name, &slot);
+                match phase {
+                    Phase::Removing if shared.has_one_slot_per_name() => {
+                        Err(InsertError::StillRemoving { name: name.clone() })
+                    }
+                    _ => Ok(None),
+                }
             }
         }
     }
 
     fn new_slot(&self, name: &PeerName, address: &Arc<T::Address>) -> Result<SlotRef<T>, InsertError> {
         let shared = self.shared();
-        let overlap = shared.capabilities.contains(Capabilities::OVERLAP);
-        if !overlap && shared.is_leaving(name) {
-            return Err(InsertError::StillRemoving { name: name.clone() });
-        }
         let limit = shared.config.max_peers;
         let too_many = || InsertError::TooManyPeers { name: name.clone(), limit };
         if !shared.count_peers(1) {
@@ -232,6 +234,7 @@ impl<T: Transport> PeerTable<T> {
         self.shared().names.with(name, |found| match found {
             Found::Slot(slot) => Lease::enter(slot),
             Found::Nothing => Err(NotReady::nobody(Reason::Unknown)),
+            Found::Leaving => Err(NotReady::nobody(Reason::Removed)),
             Found::ShutDown => Err(NotReady::nobody(Reason::ShutDown)),
         })
     }

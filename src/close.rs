@@ -63,7 +63,9 @@ fn run<T: Transport>(shared: &Shared<T>, slot: &SlotRef<T>, close: ToClose<T::Co
             },
         };
         // A connection that may not be closed may not be dropped: its destructor may close it.
-        forget.map(std::mem::forget);
+        if let Some(connection) = forget {
+            std::mem::forget(connection);
+        }
     }
 }
 

@@ -29,7 +29,7 @@ impl Backoff {
         let doublings = failures.saturating_sub(1).min(63);
         let window = self.base.as_nanos().saturating_mul(1 << doublings).min(self.cap.as_nanos());
         let window = u64::try_from(window).unwrap_or(u64::MAX);
-        Duration::from_nanos((u128::from(window) * u128::from(random) >> 64) as u64)
+        Duration::from_nanos(((u128::from(window) * u128::from(random)) >> 64) as u64)
     }
 
     /// The failures that count after a generation ended that was Ready for `stable` (zero: it never was).

@@ -148,13 +148,17 @@ mod tests {
         let (release, held) = mpsc::channel::<()>();
         let (done, results) = mpsc::channel();
         let tell = done.clone();
-        pool.submit(1, Box::new(move || drop((held.recv(), tell.send(1)))));
+        let stuck = move || {
+            held.recv().unwrap();
+            tell.send(1).unwrap();
+        };
+        pool.submit(1, Box::new(stuck));
         let tell = done.clone();
-        pool.submit(2, Box::new(move || drop(tell.send(2))));
+        pool.submit(2, Box::new(move || tell.send(2).unwrap()));
         assert!(results.recv_timeout(Duration::from_millis(50)).is_err(), "one place, and it is taken");
         pool.give_up(1);
         assert_eq!(results.recv_timeout(PATIENCE), Ok(2));
-        pool.submit(3, Box::new(move || drop(done.send(3))));
+        pool.submit(3, Box::new(move || done.send(3).unwrap()));
         assert_eq!(results.recv_timeout(PATIENCE), Ok(3));
         release.send(()).unwrap();
         assert_eq!(results.recv_timeout(PATIENCE), Ok(1));
@@ -169,7 +173,7 @@ mod tests {
         let pool = Pool::new("test", 1);
         let (done, results) = mpsc::channel();
         pool.submit(1, Box::new(|| std::panic::resume_unwind(Box::new("planted"))));
-        pool.submit(2, Box::new(move || drop(done.send(is_table_thread()))));
+        pool.submit(2, Box::new(move || done.send(is_table_thread()).unwrap()));
         assert_eq!(results.recv_timeout(PATIENCE), Ok(true));
         assert!(!is_table_thread());
         pool.close();

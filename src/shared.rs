@@ -60,8 +60,10 @@ pub(crate) struct Registration {
     pub(crate) region: Region,
     /// Transfers that are not quiescent.
     pub(crate) transfers: Arc<AtomicUsize>,
-    pub(crate) deregister: Arc<dyn Fn(&Region) -> Result<(), String> + Send + Sync>,
+    pub(crate) deregister: Deregister,
 }
+
+pub(crate) type Deregister = Arc<dyn Fn(&Region) -> Result<(), String> + Send + Sync>;
 
 /// Somebody waits for the table to end.
 pub(crate) struct ShutdownRequest {

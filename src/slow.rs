@@ -105,8 +105,11 @@ pub(crate) struct Removal {
     pub(crate) why: CloseReason,
     pub(crate) since: Instant,
     pub(crate) leaked: Option<&'static str>,
-    pub(crate) waiting: Vec<(Instant, Arc<Cell<Removed>>)>,
+    pub(crate) waiting: Removers,
 }
+
+/// Who waits for a removal, and until when.
+pub(crate) type Removers = Vec<(Instant, Arc<Cell<Removed>>)>;
 
 /// Why an attempt failed, made before the lock.
 pub(crate) struct Failure {
@@ -197,7 +200,7 @@ pub(crate) struct Locked<'a, T: Transport> {
 struct After<T: Transport> {
     events: u32,
     resolve: Vec<(Arc<Cell<Ended>>, Ended)>,
-    removed: Option<(PeerName, Removed, Vec<(Instant, Arc<Cell<Removed>>)>)>,
+    removed: Option<(PeerName, Removed, Removers)>,
     retired: Vec<Retired>,
     notes: Vec<note::Taken>,
     /// Failures that nobody waited for: a transport's error in them is user code when it is dropped.

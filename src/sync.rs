@@ -5,7 +5,6 @@ pub(crate) use imp::*;
 
 #[cfg(not(peerage_loom))]
 mod imp {
-    pub(crate) use std::cell::UnsafeCell as StdCell;
     use std::sync::PoisonError;
     pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
     pub(crate) use std::sync::{Arc, MutexGuard};
@@ -13,11 +12,11 @@ mod imp {
     use std::time::Duration;
 
     /// A cell whose every access loom checks.
-    pub(crate) struct UnsafeCell<T>(StdCell<T>);
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {
         pub(crate) const fn new(value: T) -> Self {
-            UnsafeCell(StdCell::new(value))
+            UnsafeCell(std::cell::UnsafeCell::new(value))
         }
 
         #[inline(always)]

@@ -201,11 +201,12 @@ impl Core {
             home.quarantined();
         }
         drop(home);
-        if let Some(outcome) = outcome.filter(|_| new & ENDED != 0) {
-            self.ended.resolve(outcome);
-        }
+        // Counted out before its caller is told, who may deregister the region at once.
         if let Some(home) = leaves {
             home.quiescent(self.id, before & ENDED != 0);
+        }
+        if let Some(outcome) = outcome.filter(|_| new & ENDED != 0) {
+            self.ended.resolve(outcome);
         }
     }
 

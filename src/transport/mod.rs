@@ -14,7 +14,7 @@ pub mod tcp;
 
 pub(crate) use context::ReportSink;
 pub use context::{CloseContext, CloseReason, ConnectContext, ProbeContext, Reported, Reporter};
-pub use counting::{Counting, PeerCounts};
+pub use counting::{Counted, Counting, PeerCounts};
 
 use crate::grant::GrantBook;
 use crate::inbox::Inbox;

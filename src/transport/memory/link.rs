@@ -4,27 +4,27 @@
 //! (closed, leaked, dropped). Only the fabric's thread copies bytes and completes transfers, so a dead link that this thread
 //! has looked at copies nothing more: it is *settled*, and the grants bound to it are quiesced.
 
+mod carry;
+mod report;
+
+pub(super) use report::{Answers, Report};
+
 use super::fabric::Node;
-use super::log::{Ending, MisuseKind};
-use super::steps::{Act, Look, Pass};
+use super::log::MisuseKind;
+use super::steps::{Look, Pass};
 use super::yard::Yard;
 use super::{MemoryError, Step};
-use crate::error::OutOfRegion;
-use crate::grant::{Access, Refusal};
 use crate::inbox::{Notification, Source};
 use crate::name::{Incarnation, PeerName};
 use crate::state::Generation;
-use crate::transfer::{Outcome, Post, TransferError, TransferKind};
+use crate::transfer::{Outcome, Post};
 use crate::transport::counting::{Attempt, Ended, Open};
-use crate::transport::{Capabilities, ConnectContext, ErrorClass, Reported, Reporter, TransportError};
+use crate::transport::{Capabilities, ConnectContext, Reporter};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-
-/// Bytes copied between two looks at a grant.
-const CHUNK: usize = 4096;
 
 pub(super) struct Link {
     /// What the target's grants know it by: unique in this process.
@@ -340,207 +340,6 @@ impl Link {
     }
 }
 
-/// The fabric's thread.
-impl Link {
-    pub(super) fn advance(&self) -> Next {
-        let next = self.report_errors().sooner(self.deliver()).sooner(self.transfer());
-        self.settle();
-        let mut state = self.lock();
-        let idle = state.reports.is_empty() && state.messages.is_empty() && state.posts.is_empty();
-        let settling = (state.dead || state.dies_idle && state.transfers == 0) && !state.settled;
-        match idle && !settling {
-            true => {
-                state.queued = false;
-                Next::Nothing
-            }
-            false => next.sooner(Next::Changed),
-        }
-    }
-
-    fn report_errors(&self) -> Next {
-        let (mut wait, mut kept) = (Next::Nothing, VecDeque::new());
-        let reports = std::mem::take(&mut self.lock().reports);
-        for mut report in reports {
-            let look = self.from.steps.look(Step::NativeError, self.peer.as_str(), &mut report.pass);
-            wait = wait.sooner(look.next());
-            match look {
-                Look::Go => self.report_error(report),
-                _ => kept.push_back(report),
-            }
-        }
-        let mut state = self.lock();
-        kept.append(&mut state.reports);
-        state.reports = kept;
-        wait
-    }
-
-    fn report_error(&self, report: Report) {
-        let logged = self.from.log.begin(Step::NativeError, &self.peer, self.generation);
-        let act = self.from.steps.next_act(Step::NativeError, self.peer.as_str());
-        let reported = catch_unwind(AssertUnwindSafe(|| match act {
-            Some(Act::Fail(error)) => self.reporter.report(&error),
-            Some(Act::Panic) => panic!("a test asked the native error of \"{}\" to panic", self.peer),
-            _ => self.reporter.report(&report.error),
-        }));
-        if let Ok(reported) = reported {
-            logged.end(Ending::Done);
-            report.answer(self.generation, reported);
-        }
-    }
-
-    fn deliver(&self) -> Next {
-        loop {
-            let mut state = self.lock();
-            if state.dead {
-                state.messages.clear();
-            }
-            if state.delivering {
-                return Next::Nothing; // whoever delivers looks for more
-            }
-            let Some((pass, _)) = state.messages.front_mut() else { return Next::Nothing };
-            match self.from.steps.look(Step::Notify, self.peer.as_str(), pass) {
-                Look::Go => {}
-                wait => return wait.next(),
-            }
-            let Some((pass, note)) = state.messages.pop_front() else { return Next::Nothing };
-            let Some(source) = state.to.as_ref().map(|to| to.source.clone()) else { continue };
-            state.delivering = true;
-            drop(state);
-            let pushed = push(&source, note);
-            let mut state = self.lock();
-            state.delivering = false;
-            if let Err(note) = pushed {
-                state.messages.push_front((pass, note));
-                return Next::Room;
-            }
-        }
-    }
-
-    fn transfer(&self) -> Next {
-        let (mut wait, mut kept) = (Next::Nothing, VecDeque::new());
-        let posts = std::mem::take(&mut self.lock().posts);
-        for mut posted in posts {
-            let look = self.move_on(&mut posted);
-            wait = wait.sooner(look.next());
-            match look {
-                Look::Go => self.complete(posted),
-                _ => kept.push_back(posted),
-            }
-        }
-        let mut state = self.lock();
-        kept.append(&mut state.posts);
-        state.posts = kept;
-        wait
-    }
-
-    /// `Go`: it may complete.
-    fn move_on(&self, posted: &mut Posted) -> Look {
-        let peer = self.peer.as_str();
-        if posted.outcome.is_none() {
-            let (dead, to) = {
-                let state = self.lock();
-                (state.dead, state.to.as_ref().map(|to| to.node.clone()))
-            };
-            posted.outcome = match to.filter(|_| !dead) {
-                None => Some(Outcome::Failed(TransferError::NotSent)),
-                Some(to) => match self.from.steps.look(Step::Post, peer, &mut posted.pass) {
-                    Look::Go => Some(self.copy(&to, &posted.post)),
-                    wait => return wait,
-                },
-            };
-            posted.pass = Pass::default();
-        }
-        let look = self.from.steps.look(Step::Complete, peer, &mut posted.pass);
-        let state = self.lock();
-        if state.dead && posted.outcome == Some(Outcome::Done) {
-            posted.outcome = Some(Outcome::Unknown);
-        }
-        if state.flush { Look::Go } else { look }
-    }
-
-    fn copy(&self, to: &Node, post: &Post) -> Outcome {
-        let access = match post.kind {
-            TransferKind::Write => Access::Write,
-            TransferKind::Read => Access::Read,
-        };
-        let refused = |refusal| Outcome::Failed(TransferError::Refused(refusal));
-        let loan = match to.grants.present(&self.from.name, self.id, post.remote, access) {
-            Ok(loan) if loan.len() == post.local.len() => loan,
-            Ok(_) => return refused(Refusal::OutOfBounds),
-            Err(refusal) => return refused(refusal),
-        };
-        let local_fault = |error: OutOfRegion| Outcome::Failed(TransferError::Local(error.to_string()));
-        let mut bytes = [0; CHUNK];
-        for at in (0..loan.len()).step_by(CHUNK) {
-            let chunk = &mut bytes[..CHUNK.min(loan.len() - at)];
-            let copied = match post.kind {
-                TransferKind::Write => post.local.read(at, chunk).map(|()| loan.write(at, chunk)),
-                TransferKind::Read => match loan.read(at, chunk) {
-                    Ok(()) => post.local.write(at, chunk).map(Ok),
-                    refused => Ok(refused),
-                },
-            };
-            match copied {
-                Ok(Ok(())) => {}
-                Ok(Err(refusal)) => return refused(refusal),
-                Err(error) => return local_fault(error),
-            }
-        }
-        Outcome::Done
-    }
-
-    fn complete(&self, Posted { post, outcome, .. }: Posted) {
-        let Post { local, completion, .. } = post;
-        let logged = self.from.log.begin(Step::Complete, &self.peer, self.generation);
-        let outcome = outcome.expect("a transfer that may complete has an outcome");
-        let act = self.from.steps.next_act(Step::Complete, self.peer.as_str());
-        self.from.release_region(local.region());
-        drop(local);
-        // Before the completion: whoever hears of it may close the connection at once.
-        self.lock().transfers -= 1;
-        let completed = catch_unwind(AssertUnwindSafe(|| match act {
-            Some(Act::Panic) => {
-                let _lost = completion;
-                panic!("a test asked a completion of \"{}\" to panic", self.peer)
-            }
-            Some(Act::Fail(error)) if error.class() == ErrorClass::Local => {
-                completion.complete(Outcome::Failed(TransferError::Local(error.to_string())));
-                Ending::Failed
-            }
-            Some(Act::Fail(_)) => {
-                completion.complete(Outcome::Unknown);
-                Ending::Failed
-            }
-            _ => {
-                let ending = if outcome == Outcome::Done { Ending::Done } else { Ending::Failed };
-                completion.complete(outcome);
-                ending
-            }
-        }));
-        if let Ok(ending) = completed {
-            logged.end(ending);
-        }
-        self.lock().completing -= 1;
-        self.less.notify_all();
-    }
-
-    /// A dead link copies nothing more: only this thread copies.
-    fn settle(&self) {
-        let mut state = self.lock();
-        state.dead |= state.dies_idle && state.transfers == 0;
-        if !state.dead || state.settled {
-            return;
-        }
-        let to = state.to.take();
-        drop(state);
-        if let Some(to) = to {
-            let _ = catch_unwind(AssertUnwindSafe(|| to.node.grants.inbound_closed(self.id)));
-        }
-        self.lock().settled = true;
-        self.less.notify_all();
-    }
-}
-
 /// Wakes the receiver; a waker that panics is its owner's trouble, the message has arrived.
 fn push(source: &Source, note: Notification) -> Result<(), Notification> {
     catch_unwind(AssertUnwindSafe(|| source.try_push(note))).unwrap_or(Ok(()))
@@ -554,53 +353,5 @@ pub(super) struct Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         self.link.lock().calls -= 1;
-    }
-}
-
-/// An error on its way to a reporter.
-pub(super) struct Report {
-    error: MemoryError,
-    pass: Pass,
-    answers: Arc<Answers>,
-}
-
-/// What the reporters said, for whoever waits for it.
-#[derive(Default)]
-pub(super) struct Answers {
-    state: Mutex<(usize, Vec<(Generation, Reported)>)>,
-    fewer: Condvar,
-}
-
-impl Report {
-    pub(super) fn new(error: MemoryError, answers: &Arc<Answers>) -> Self {
-        answers.lock().0 += 1;
-        Report { error, pass: Pass::default(), answers: answers.clone() }
-    }
-
-    fn answer(self, generation: Generation, reported: Reported) {
-        self.answers.lock().1.push((generation, reported));
-    }
-}
-
-impl Drop for Report {
-    fn drop(&mut self) {
-        self.answers.lock().0 -= 1;
-        self.answers.fewer.notify_all();
-    }
-}
-
-impl Answers {
-    /// All of them, or `None` at the deadline.
-    pub(super) fn wait(&self, deadline: Instant) -> Option<Vec<(Generation, Reported)>> {
-        let mut state = self.lock();
-        while state.0 > 0 {
-            let left = deadline.checked_duration_since(Instant::now())?;
-            state = self.fewer.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        Some(state.1.clone())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, (usize, Vec<(Generation, Reported)>)> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,13 +1,12 @@
 //! Opening a connection: resolve, connect, our side of the handshake. Blocks a connecting thread, never one of ours.
 
-use super::error::Misbehaviour;
-use super::error::{TcpError, is_local};
-use super::outbound::{Link, TcpConnection};
+use super::connection::{Link, TcpConnection};
+use super::error::{Misbehaviour, TcpError, is_local};
 use super::wire::{WireError, handshake};
 use super::{Shared, TcpAddress};
-use crate::name::{Incarnation, PeerName};
+use crate::name::PeerName;
 use crate::state::Generation;
-use crate::transport::frame::{ANSWER_MAX, Answer, FrameError, Hello, Verdict};
+use crate::transport::frame::{ANSWER_MAX, Answer, Hello, Verdict};
 use crate::transport::{ConnectContext, Connected, Reporter};
 use std::io;
 use std::sync::{Arc, mpsc};

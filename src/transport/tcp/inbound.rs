@@ -143,8 +143,8 @@ pub(super) struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        self.grants.inbound_closed(self.live.id);
         self.registry.live.remove(&self.live.key);
         self.registry.taken.fetch_sub(1, Ordering::AcqRel);
-        self.grants.inbound_closed(self.live.id);
     }
 }

@@ -5,7 +5,8 @@
 //! | `builder` | settings, and the listening socket |
 //! | `address` | where a peer is |
 //! | `dial` | opening a connection |
-//! | `outbound` | one connection we opened |
+//! | `connection` | one connection we opened, as senders see it: its queue |
+//! | `outbound` | the task that serves its socket |
 //! | `accept` | strangers, and our side of the handshake |
 //! | `inbound` | the connections others opened, listed |
 //! | `serve` | one connection others opened |
@@ -20,6 +21,7 @@
 mod accept;
 mod address;
 mod builder;
+mod connection;
 mod dial;
 mod error;
 mod inbound;
@@ -30,9 +32,9 @@ mod wire;
 
 pub use address::{AddressError, TcpAddress};
 pub use builder::TcpBuilder;
+pub use connection::TcpConnection;
 pub use error::{BindError, Misbehaviour, TcpError};
 pub use inbound::{Inbound, InboundKey};
-pub use outbound::TcpConnection;
 
 use crate::clock::Clock;
 use crate::grant::GrantBook;

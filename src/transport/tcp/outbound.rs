@@ -1,280 +1,38 @@
-//! One connection that we opened: its queue, and the one task that serves its socket.
+//! The one task that serves the socket of a connection we opened.
 //!
-//! Senders append to the queue under a short lock of this connection alone, and wake the task if it sleeps. The task sends
-//! and receives in two halves that never run at the same time as its end: when it ends, for whatever reason, both halves
-//! are gone, and only then the transfers that were not over are ended. So nothing touches a local page after that.
+//! It sends and receives in two halves that never run at the same time as its end: when it ends, for whatever reason, both
+//! halves are gone, and only then the transfers that were not over are ended. So nothing touches a local page after that.
 
+use super::connection::{Ending, Link, Over, Queue, Running};
 use super::error::{Misbehaviour, TcpError};
 use super::wire::{FrameReader, WireError};
-use crate::clock::Clock;
-use crate::name::PeerName;
 use crate::region::Slice;
-use crate::state::Generation;
-use crate::transfer::{Completion, Outcome, Post, TransferError, TransferId, TransferKind};
-use crate::transport::frame::{CHUNK, Codec, Direction, Frame};
-use crate::transport::{Liveness, Reporter};
-use std::collections::{HashMap, VecDeque};
-use std::fmt;
-use std::net::SocketAddr;
-use std::sync::mpsc;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use crate::transfer::{Outcome, Post, TransferError, TransferId, TransferKind};
+use crate::transport::Reporter;
+use crate::transport::frame::{CHUNK, Direction, Frame};
+use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
-/// What a transfer that waits for its turn counts in the queue, in bytes: its place, not its pages.
-const TRANSFER_COST: usize = 256;
-
-/// One live connection to a peer. Closed by [`disconnect`](crate::Transport::disconnect), or when dropped.
-pub struct TcpConnection {
+/// The task of one connection.
+pub(super) fn serve(
     link: Arc<Link>,
+    stream: TcpStream,
+    reporter: Reporter,
+    gone: watch::Receiver<()>,
+) -> impl Future<Output = ()> + Send {
+    run(Last { link, reporter, why: None }, stream, gone)
 }
 
-impl TcpConnection {
-    /// Breaks the connection at once by RST, as a crash of the way between two machines would. For fault injection: the
-    /// generation is reported as broken, transfers that may have been sent end as `Unknown`. Never waits.
-    pub fn cut(&self) {
-        self.link.ask_to_end(Ending::Cut);
-    }
-
-    /// The peer's socket address.
-    pub fn peer_addr(&self) -> SocketAddr {
-        self.link.peer_addr
-    }
-
-    /// The most bytes of one notification: the lesser of what both sides take.
-    pub fn max_notification(&self) -> usize {
-        self.link.max_notification
-    }
-
-    pub(super) fn link(&self) -> &Arc<Link> {
-        &self.link
-    }
-}
-
-impl Drop for TcpConnection {
-    fn drop(&mut self) {
-        self.link.ask_to_end(Ending::Disconnect);
-    }
-}
-
-impl fmt::Debug for TcpConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let link = &self.link;
-        f.debug_struct("TcpConnection")
-            .field("peer", &link.peer)
-            .field("peer_addr", &link.peer_addr)
-            .field("generation", &link.generation)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What senders and the task share.
-pub(super) struct Link {
-    pub(super) peer: PeerName,
-    pub(super) address: Arc<str>,
-    pub(super) generation: Generation,
-    pub(super) peer_addr: SocketAddr,
-    pub(super) max_notification: usize,
-    pub(super) queue_limit: usize,
-    pub(super) codec: Codec,
-    queue: Mutex<Queue>,
-    /// There is something to send.
-    work: Notify,
-    /// `queue.ending` is set.
-    end: Notify,
-    ended: Condvar,
-}
-
-#[derive(Default)]
-struct Queue {
-    /// Encoded notifications and pings, in order.
-    notes: Vec<u8>,
-    /// Bytes taken out of `notes` whose write is not over.
-    notes_in_flight: usize,
-    /// Transfers of which nothing was sent.
-    waiting: VecDeque<Post>,
-    /// Transfers of which something may have been sent.
-    running: HashMap<TransferId, Running>,
-    pings: HashMap<u64, mpsc::SyncSender<()>>,
-    next_ping: u64,
-    /// The task sleeps until `work`.
-    idle: bool,
-    ending: Option<Ending>,
-    over: Option<Over>,
-}
-
-struct Running {
-    completion: Completion,
-    kind: TransferKind,
-    local: Slice,
-    /// Bytes of a write that are in frames, bytes of a read that have arrived.
-    at: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    Disconnect,
-    Cut,
-}
-
-/// The connection takes nothing more.
-struct Over {
-    why: Option<Arc<TcpError>>,
-    /// The task's last act is done.
-    quiesced: bool,
-}
-
-impl Link {
-    pub(super) fn new(
-        peer: PeerName,
-        address: Arc<str>,
-        generation: Generation,
-        peer_addr: SocketAddr,
-        max_notification: usize,
-        queue_limit: usize,
-    ) -> Self {
-        Link {
-            peer,
-            address,
-            generation,
-            peer_addr,
-            max_notification,
-            queue_limit,
-            codec: Codec::new(generation, max_notification),
-            queue: Mutex::default(),
-            work: Notify::new(),
-            end: Notify::new(),
-            ended: Condvar::new(),
-        }
-    }
-
-    /// Starts the task that serves `stream`.
-    pub(super) fn start(
-        self,
-        stream: TcpStream,
-        reporter: Reporter,
-        gone: watch::Receiver<()>,
-        on: &Handle,
-    ) -> TcpConnection {
-        let link = Arc::new(self);
-        on.spawn(serve(Last { link: link.clone(), reporter, why: None }, stream, gone));
-        TcpConnection { link }
-    }
-
-    pub(super) fn notify(&self, message: &[u8]) -> Result<(), TcpError> {
-        if message.len() > self.max_notification {
-            let (peer, max) = (self.peer.clone(), self.max_notification);
-            return Err(TcpError::TooLong { peer, len: message.len(), max });
-        }
-        let mut queue = self.admit(message.len())?;
-        self.codec.encode(&Frame::Notify(message), &mut queue.notes);
-        self.wake(queue);
-        Ok(())
-    }
-
-    pub(super) fn post(&self, post: Post) -> Result<(), TcpError> {
-        let (local, remote) = (post.local.len() as u64, post.remote.len);
-        if local != remote {
-            return Err(TcpError::Length { peer: self.peer.clone(), local, remote });
-        }
-        let mut queue = self.admit(TRANSFER_COST)?;
-        queue.waiting.push_back(post);
-        self.wake(queue);
-        Ok(())
-    }
-
-    pub(super) fn probe(&self, deadline: Instant, clock: &Clock) -> Liveness {
-        let (pong, answer) = mpsc::sync_channel(1);
-        let nonce = {
-            let mut queue = self.lock();
-            if queue.over.is_some() {
-                return Liveness::Dead;
-            }
-            queue.next_ping += 1;
-            let nonce = queue.next_ping;
-            queue.pings.insert(nonce, pong);
-            self.codec.encode(&Frame::Ping(nonce), &mut queue.notes);
-            self.wake(queue);
-            nonce
-        };
-        while let Some(left) = clock.real_wait_until(deadline) {
-            match answer.recv_timeout(left) {
-                Ok(()) => return Liveness::Alive,
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => return Liveness::Dead,
-            }
-        }
-        self.lock().pings.remove(&nonce);
-        Liveness::Dead
-    }
-
-    /// Ends the connection and waits until nothing touches a local page any more; `false` if the deadline passes first.
-    pub(super) fn disconnect(&self, deadline: Instant, clock: &Clock) -> bool {
-        self.ask_to_end(Ending::Disconnect);
-        let mut queue = self.lock();
-        while !queue.over.as_ref().is_some_and(|over| over.quiesced) {
-            let Some(left) = clock.real_wait_until(deadline) else { return false };
-            queue = self.ended.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
-    }
-
-    fn ask_to_end(&self, how: Ending) {
-        let mut queue = self.lock();
-        if how == Ending::Cut || queue.ending.is_none() {
-            queue.ending = Some(how);
-        }
-        drop(queue);
-        self.end.notify_one();
-    }
-
-    /// The queue, if it is open and has room.
-    fn admit(&self, bytes: usize) -> Result<MutexGuard<'_, Queue>, TcpError> {
-        let queue = self.lock();
-        if queue.over.is_some() || queue.ending.is_some() {
-            let source = queue.over.as_ref().and_then(|over| over.why.clone());
-            return Err(TcpError::Ended { peer: self.peer.clone(), generation: self.generation, source });
-        }
-        let used = queue.notes.len() + queue.notes_in_flight + queue.waiting.len() * TRANSFER_COST;
-        if used > 0 && used.saturating_add(bytes) > self.queue_limit {
-            return Err(TcpError::QueueFull { peer: self.peer.clone(), limit: self.queue_limit });
-        }
-        Ok(queue)
-    }
-
-    fn wake(&self, mut queue: MutexGuard<'_, Queue>) {
-        let sleeps = std::mem::take(&mut queue.idle);
-        drop(queue);
-        if sleeps {
-            self.work.notify_one();
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn broken(&self, error: WireError) -> TcpError {
-        let (peer, address) = (self.peer.clone(), self.address.clone());
-        match error {
-            WireError::Io(source) => TcpError::Broken { peer, address, source },
-            WireError::Peer(source) => TcpError::Misbehaved { peer, address, source },
-            WireError::End => TcpError::ClosedByPeer { peer, address },
-        }
-    }
-}
-
-/// The task of one connection. `last` was made before everything else here, so it is dropped after everything else, also
-/// when the task panics or its runtime ends.
-async fn serve(mut last: Last, mut stream: TcpStream, mut gone: watch::Receiver<()>) {
+/// `last` is made before everything else here, so it is dropped after everything else, also when the task panics, never
+/// starts, or its runtime ends.
+async fn run(mut last: Last, mut stream: TcpStream, mut gone: watch::Receiver<()>) {
     let link = last.link.clone();
     let (mut from, mut to) = stream.split();
     let why = tokio::select! {
-        error = receive(&link, &mut from) => Some(link.broken(error)),
-        error = send(&link, &mut to) => Some(link.broken(error)),
+        error = receive(&link, &mut from) => Some(broken(&link, error)),
+        error = send(&link, &mut to) => Some(broken(&link, error)),
         ending = ending(&link) => match ending {
             Ending::Disconnect => None,
             Ending::Cut => Some(TcpError::Cut { peer: link.peer.clone(), address: link.address.clone() }),
@@ -286,6 +44,15 @@ async fn serve(mut last: Last, mut stream: TcpStream, mut gone: watch::Receiver<
     }
     drop(stream);
     last.why = Some(why.map(Arc::new));
+}
+
+fn broken(link: &Link, error: WireError) -> TcpError {
+    let (peer, address) = (link.peer.clone(), link.address.clone());
+    match error {
+        WireError::Io(source) => TcpError::Broken { peer, address, source },
+        WireError::Peer(source) => TcpError::Misbehaved { peer, address, source },
+        WireError::End => TcpError::ClosedByPeer { peer, address },
+    }
 }
 
 async fn ending(link: &Link) -> Ending {
@@ -398,9 +165,6 @@ fn take(link: &Link, frame: Frame<'_>) -> Result<(), Misbehaviour> {
             let running = queue.running.get_mut(&transfer).filter(|running| running.kind == TransferKind::Read);
             let running = running.ok_or(Misbehaviour::NoSuchTransfer { transfer })?;
             let (local, at) = (running.local.clone(), running.at);
-            if bytes.len() > local.len() - at {
-                return Err(Misbehaviour::WrongLength { transfer });
-            }
             running.at += bytes.len();
             drop(queue);
             local.write(at, bytes).map_err(|_| Misbehaviour::WrongLength { transfer })?;
@@ -462,5 +226,130 @@ impl Drop for Quiesced<'_> {
             over.quiesced = true;
         }
         self.0.ended.notify_all();
+    }
+}
+
+#[cfg(all(test, not(peerage_loom)))]
+mod tests {
+    use super::*;
+    use crate::name::{PeerId, PeerName};
+    use crate::region::Region;
+    use crate::state::Generation;
+    use crate::transport::context::ReportSink;
+    use crate::transport::tcp::{Tcp, TcpAddress, TcpConnection};
+    use crate::transport::{
+        CloseContext, CloseReason, Closed, ConnectContext, DataPlane, Reported, Transport, TransportError,
+    };
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// A table that only listens.
+    #[derive(Default)]
+    struct Reports(Mutex<Vec<(Generation, String)>>);
+
+    impl ReportSink for Reports {
+        fn report(&self, _: PeerId, generation: Generation, error: &dyn TransportError) -> Reported {
+            self.0.lock().unwrap().push((generation, error.to_string()));
+            Reported::Failed
+        }
+    }
+
+    impl Reports {
+        fn seen(&self) -> Vec<(Generation, String)> {
+            self.0.lock().unwrap().clone()
+        }
+
+        fn eventually(&self, count: usize) -> Vec<(Generation, String)> {
+            let end = Instant::now() + LONG;
+            while self.seen().len() < count && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            self.seen()
+        }
+    }
+
+    fn tcp(name: &str) -> Tcp {
+        let builder = Tcp::builder().name(PeerName::new(name).unwrap()).handshake_timeout(100 * LONG);
+        builder.bind("127.0.0.1:0").unwrap()
+    }
+
+    fn context(to: &str, reports: &Arc<Reports>, cancelled: &Arc<AtomicBool>) -> ConnectContext {
+        let reporter = Reporter::new(reports.clone(), PeerId::from_bits(0), Generation(7));
+        ConnectContext::new(PeerName::new(to).unwrap(), Instant::now() + LONG, cancelled.clone(), reporter)
+    }
+
+    fn dial(from: &Tcp, to: &Tcp, reports: &Arc<Reports>) -> TcpConnection {
+        let cx = context("b", reports, &Arc::default());
+        from.connect(&cx, &TcpAddress::from(to.local_addr())).unwrap().connection
+    }
+
+    #[test]
+    fn a_peer_that_goes_is_reported_once_without_anybody_sending() {
+        let reports = Arc::new(Reports::default());
+        let (a, b) = (tcp("a"), tcp("b"));
+        let connection = dial(&a, &b, &reports);
+        assert_eq!(reports.seen(), []);
+        drop(b);
+        let seen = reports.eventually(1);
+        assert_eq!(seen[0].0, Generation(7));
+        assert!(seen[0].1.contains("\"b\""), "{}", seen[0].1);
+        a.notify(&connection, b"x").unwrap_err();
+        drop((connection, a));
+        assert_eq!(reports.seen().len(), 1);
+    }
+
+    #[test]
+    fn a_disconnect_reports_nothing_and_a_cut_does() {
+        let reports = Arc::new(Reports::default());
+        let (a, b) = (tcp("a"), tcp("b"));
+        let cx = CloseContext {
+            name: PeerName::new("b").unwrap(),
+            generation: Generation(7),
+            deadline: Instant::now() + LONG,
+        };
+        let connection = dial(&a, &b, &reports);
+        assert!(matches!(a.disconnect(&cx, connection, CloseReason::Removed), Closed::Released));
+        assert_eq!(reports.seen(), []);
+        while !b.inbound().is_empty() {
+            std::thread::yield_now();
+        }
+        let connection = dial(&a, &b, &reports);
+        connection.cut();
+        assert!(matches!(a.disconnect(&cx, connection, CloseReason::Failed), Closed::Released));
+        let seen = reports.seen();
+        assert!(seen.len() == 1 && seen[0].1.contains("cut"), "{seen:?}");
+    }
+
+    #[test]
+    fn a_connection_that_outlives_its_transport_is_reported_and_its_transfers_end() {
+        let reports = Arc::new(Reports::default());
+        let (a, b) = (tcp("a"), tcp("b"));
+        let connection = dial(&a, &b, &reports);
+        let page = Region::zeroed(64 << 20).slice(0..64 << 20).unwrap();
+        let remote = crate::RemoteSlice { grant: 1, region: 1, offset: 0, len: 64 << 20 };
+        let (post, transfer) = Post::standalone(TransferKind::Write, page, remote);
+        a.post(&connection, post).unwrap();
+        drop(a);
+        assert!(reports.eventually(1)[0].1.contains("ended with its transport"), "{:?}", reports.seen());
+        assert!(transfer.wait(Instant::now() + LONG).is_some());
+        drop(connection);
+    }
+
+    #[test]
+    fn a_connect_that_is_cancelled_returns_and_closes_its_socket() {
+        let (a, mute) = (tcp("a"), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let cx = context("b", &Arc::default(), &cancelled);
+        std::thread::scope(|scope| {
+            let connecting = scope.spawn(|| a.connect(&cx, &mute.local_addr().unwrap().into()).map(drop));
+            let (mut stream, _) = mute.accept().unwrap();
+            stream.set_read_timeout(Some(LONG)).unwrap();
+            cancelled.store(true, Ordering::Release);
+            assert!(matches!(connecting.join().unwrap(), Err(TcpError::Cancelled { .. })));
+            assert!(std::io::Read::read_to_end(&mut stream, &mut Vec::new()).is_ok(), "the socket is closed");
+        });
     }
 }

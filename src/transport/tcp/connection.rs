@@ -1,0 +1,263 @@
+//! One connection that we opened, as its senders see it: a queue.
+//!
+//! Senders append to the queue under a short lock of this connection alone, and wake the task of `outbound` if it sleeps.
+//! They never wait for the socket.
+
+use super::error::TcpError;
+use super::outbound;
+use crate::clock::Clock;
+use crate::name::PeerName;
+use crate::region::Slice;
+use crate::state::Generation;
+use crate::transfer::{Completion, Post, TransferId, TransferKind};
+use crate::transport::frame::{Codec, Frame, HEADER};
+use crate::transport::{Liveness, Reporter};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+
+/// What a transfer that waits for its turn counts in the queue, in bytes: its place, not its pages.
+const TRANSFER_COST: usize = 256;
+
+/// One live connection to a peer. Closed by [`disconnect`](crate::Transport::disconnect), or when dropped.
+pub struct TcpConnection {
+    link: Arc<Link>,
+}
+
+impl TcpConnection {
+    /// Breaks the connection at once by RST, as a crash of the way between two machines would. For fault injection: the
+    /// generation is reported as broken, transfers that may have been sent end as `Unknown`. Never waits.
+    pub fn cut(&self) {
+        self.link.ask_to_end(Ending::Cut);
+    }
+
+    /// The peer's socket address.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.link.peer_addr
+    }
+
+    /// The most bytes of one notification: the lesser of what both sides take.
+    pub fn max_notification(&self) -> usize {
+        self.link.max_notification
+    }
+
+    pub(super) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+}
+
+impl Drop for TcpConnection {
+    fn drop(&mut self) {
+        self.link.ask_to_end(Ending::Disconnect);
+    }
+}
+
+impl fmt::Debug for TcpConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let link = &self.link;
+        f.debug_struct("TcpConnection")
+            .field("peer", &link.peer)
+            .field("peer_addr", &link.peer_addr)
+            .field("generation", &link.generation)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What senders and the task share.
+pub(super) struct Link {
+    pub(super) peer: PeerName,
+    pub(super) address: Arc<str>,
+    pub(super) generation: Generation,
+    pub(super) peer_addr: SocketAddr,
+    pub(super) max_notification: usize,
+    pub(super) queue_limit: usize,
+    pub(super) codec: Codec,
+    queue: Mutex<Queue>,
+    /// There is something to send.
+    pub(super) work: Notify,
+    /// `queue.ending` is set.
+    pub(super) end: Notify,
+    pub(super) ended: Condvar,
+}
+
+#[derive(Default)]
+pub(super) struct Queue {
+    /// Encoded notifications and pings, in order.
+    pub(super) notes: Vec<u8>,
+    /// Bytes taken out of `notes` whose write is not over.
+    pub(super) notes_in_flight: usize,
+    /// Transfers of which nothing was sent.
+    pub(super) waiting: VecDeque<Post>,
+    /// Transfers of which something may have been sent.
+    pub(super) running: HashMap<TransferId, Running>,
+    pub(super) pings: HashMap<u64, mpsc::SyncSender<()>>,
+    next_ping: u64,
+    /// The task sleeps until `work`.
+    pub(super) idle: bool,
+    pub(super) ending: Option<Ending>,
+    pub(super) over: Option<Over>,
+}
+
+impl Queue {
+    fn is_closed(&self) -> bool {
+        self.over.is_some() || self.ending.is_some()
+    }
+}
+
+pub(super) struct Running {
+    pub(super) completion: Completion,
+    pub(super) kind: TransferKind,
+    pub(super) local: Slice,
+    /// Bytes of a write that are in frames, bytes of a read that have arrived.
+    pub(super) at: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    Disconnect,
+    Cut,
+}
+
+/// The connection takes nothing more.
+pub(super) struct Over {
+    pub(super) why: Option<Arc<TcpError>>,
+    /// The task's last act is done.
+    pub(super) quiesced: bool,
+}
+
+impl Link {
+    pub(super) fn new(
+        peer: PeerName,
+        address: Arc<str>,
+        generation: Generation,
+        peer_addr: SocketAddr,
+        max_notification: usize,
+        queue_limit: usize,
+    ) -> Self {
+        Link {
+            peer,
+            address,
+            generation,
+            peer_addr,
+            max_notification,
+            queue_limit,
+            codec: Codec::new(generation, max_notification),
+            queue: Mutex::default(),
+            work: Notify::new(),
+            end: Notify::new(),
+            ended: Condvar::new(),
+        }
+    }
+
+    /// Starts the task that serves `stream`.
+    pub(super) fn start(
+        self,
+        stream: TcpStream,
+        reporter: Reporter,
+        gone: watch::Receiver<()>,
+        on: &Handle,
+    ) -> TcpConnection {
+        let link = Arc::new(self);
+        on.spawn(outbound::serve(link.clone(), stream, reporter, gone));
+        TcpConnection { link }
+    }
+
+    pub(super) fn notify(&self, message: &[u8]) -> Result<(), TcpError> {
+        if message.len() > self.max_notification {
+            let (peer, max) = (self.peer.clone(), self.max_notification);
+            return Err(TcpError::TooLong { peer, len: message.len(), max });
+        }
+        let mut queue = self.admit(HEADER + message.len())?;
+        self.codec.encode(&Frame::Notify(message), &mut queue.notes);
+        self.wake(queue);
+        Ok(())
+    }
+
+    pub(super) fn post(&self, post: Post) -> Result<(), TcpError> {
+        let (local, remote) = (post.local.len() as u64, post.remote.len);
+        if local != remote {
+            return Err(TcpError::Length { peer: self.peer.clone(), local, remote });
+        }
+        let mut queue = self.admit(TRANSFER_COST)?;
+        queue.waiting.push_back(post);
+        self.wake(queue);
+        Ok(())
+    }
+
+    pub(super) fn probe(&self, deadline: Instant, clock: &Clock) -> Liveness {
+        let (pong, answer) = mpsc::sync_channel(1);
+        let nonce = {
+            let mut queue = self.lock();
+            if queue.is_closed() {
+                return Liveness::Dead;
+            }
+            queue.next_ping += 1;
+            let nonce = queue.next_ping;
+            queue.pings.insert(nonce, pong);
+            self.codec.encode(&Frame::Ping(nonce), &mut queue.notes);
+            self.wake(queue);
+            nonce
+        };
+        while let Some(left) = clock.real_wait_until(deadline) {
+            match answer.recv_timeout(left) {
+                Ok(()) => return Liveness::Alive,
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Liveness::Dead,
+            }
+        }
+        self.lock().pings.remove(&nonce);
+        Liveness::Dead
+    }
+
+    /// Ends the connection and waits until nothing touches a local page any more; `false` if the deadline passes first.
+    pub(super) fn disconnect(&self, deadline: Instant, clock: &Clock) -> bool {
+        self.ask_to_end(Ending::Disconnect);
+        let mut queue = self.lock();
+        while !queue.over.as_ref().is_some_and(|over| over.quiesced) {
+            let Some(left) = clock.real_wait_until(deadline) else { return false };
+            queue = self.ended.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    fn ask_to_end(&self, how: Ending) {
+        let mut queue = self.lock();
+        if how == Ending::Cut || queue.ending.is_none() {
+            queue.ending = Some(how);
+        }
+        drop(queue);
+        self.end.notify_one();
+    }
+
+    /// The queue, if it is open and has room.
+    fn admit(&self, bytes: usize) -> Result<MutexGuard<'_, Queue>, TcpError> {
+        let queue = self.lock();
+        if queue.is_closed() {
+            let source = queue.over.as_ref().and_then(|over| over.why.clone());
+            return Err(TcpError::Ended { peer: self.peer.clone(), generation: self.generation, source });
+        }
+        let used = queue.notes.len() + queue.notes_in_flight + queue.waiting.len() * TRANSFER_COST;
+        if used > 0 && used.saturating_add(bytes) > self.queue_limit {
+            return Err(TcpError::QueueFull { peer: self.peer.clone(), limit: self.queue_limit });
+        }
+        Ok(queue)
+    }
+
+    fn wake(&self, mut queue: MutexGuard<'_, Queue>) {
+        let sleeps = std::mem::take(&mut queue.idle);
+        drop(queue);
+        if sleeps {
+            self.work.notify_one();
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

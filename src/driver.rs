@@ -6,12 +6,12 @@ use crate::lane::{self, Permit, Step};
 use crate::name::PeerId;
 use crate::pool::mark_table_thread;
 use crate::queue::LOOK;
-use crate::shared::{Shared, ShutdownRequest, lock};
+use crate::shared::{ProbeRequest, Shared, ShutdownRequest, lock};
 use crate::shutdown;
 use crate::slot::SlotRef;
 use crate::ticket::Ticket;
 use crate::transfer::Outcome;
-use crate::transport::Transport;
+use crate::transport::{Liveness, Transport};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,11 +32,19 @@ pub(crate) struct Driver<T: Transport> {
     /// Slots that want to connect and found no permit, first come first served.
     line: VecDeque<SlotRef<T>>,
     shutdowns: Vec<ShutdownRequest>,
+    probes: Vec<ProbeRequest>,
 }
 
 impl<T: Transport> Driver<T> {
     pub(crate) fn new(shared: Arc<Shared<T>>) -> Self {
-        Driver { shared, timers: BinaryHeap::new(), deferred: Vec::new(), line: VecDeque::new(), shutdowns: Vec::new() }
+        Driver {
+            shared,
+            timers: BinaryHeap::new(),
+            deferred: Vec::new(),
+            line: VecDeque::new(),
+            shutdowns: Vec::new(),
+            probes: Vec::new(),
+        }
     }
 
     /// Runs until the table is abandoned and nothing of it is left in use.
@@ -66,6 +74,7 @@ impl<T: Transport> Driver<T> {
         moved |= self.fire_timers();
         self.serve_line();
         self.serve_shutdowns();
+        self.serve_probes();
         if moved {
             return true;
         }
@@ -93,7 +102,9 @@ impl<T: Transport> Driver<T> {
             let ticket = Ticket::new(shared.clone(), slot.clone(), elected);
             shared.connectors.submit(shared.next_job(), Box::new(move || ticket.connect())); // starved: see `sleep`
         }
-        overdue_closes.into_iter().for_each(|job| shared.closers.give_up(job));
+        for job in overdue_closes {
+            shared.closers.give_up(job);
+        }
         for bay in end_transfers {
             slot.in_flight.of_bay(bay).iter().for_each(|transfer| transfer.end(Outcome::Unknown));
         }
@@ -144,14 +155,33 @@ impl<T: Transport> Driver<T> {
         }
     }
 
+    /// Registrations are taken back by a closing thread; the report does not wait for it beyond the deadline.
     fn serve_shutdowns(&mut self) {
         self.shutdowns.append(&mut lock(&self.shared.shutdown));
-        let (now, live) = (self.shared.clock.now(), self.shared.live());
-        for request in
-            self.shutdowns.extract_if(.., |request| live == 0 || request.deadline.is_some_and(|at| at <= now))
-        {
-            shutdown::submit_report(&self.shared, request);
-        }
+        let (now, live, shared) = (self.shared.clock.now(), self.shared.live(), &self.shared);
+        self.shutdowns.retain_mut(|request| {
+            let over = request.deadline.is_some_and(|at| at <= now);
+            if (live == 0 || over) && !std::mem::replace(&mut request.submitted, true) {
+                shutdown::submit_report(shared, request.cell.clone());
+            }
+            if over && request.cell.peek().is_none() {
+                request.cell.resolve(shutdown::report(shared));
+            }
+            !over && request.cell.peek().is_none() && (request.deadline.is_some() || !request.submitted)
+        });
+    }
+
+    /// A probe that has not answered by its deadline holds no closing place, and its asker is told.
+    fn serve_probes(&mut self) {
+        self.probes.append(&mut lock(&self.shared.probes));
+        let (now, closers) = (self.shared.clock.now(), &self.shared.closers);
+        self.probes.retain(|probe| {
+            if probe.deadline <= now && probe.cell.peek().is_none() {
+                let asked = closers.give_up(probe.job);
+                probe.cell.resolve(if asked { Liveness::Dead } else { Liveness::Unknown });
+            }
+            probe.deadline > now && probe.cell.peek().is_none()
+        });
     }
 
     fn has_ended(&self) -> bool {
@@ -168,7 +198,8 @@ impl<T: Transport> Driver<T> {
         let soon = (!self.deferred.is_empty() || starved).then(|| now + TRY_AGAIN);
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
         let shutdown = self.shutdowns.iter().filter_map(|request| request.deadline).min();
-        match [soon, timer, shutdown].into_iter().flatten().min() {
+        let probe = self.probes.iter().map(|probe| probe.deadline).min();
+        match [soon, timer, shutdown, probe].into_iter().flatten().min() {
             None => thread::park(),
             Some(at) => {
                 if let Some(left) = self.shared.clock.real_wait_until(at) {

@@ -92,10 +92,19 @@ fn look_at_bay<T: Transport>(lane: &mut Locked<'_, T>, bay: usize, step: &mut St
             let closes_over_transfers = home.capabilities.contains(Capabilities::CLOSE_QUIESCES);
             if draining.drained && (closes_over_transfers || lane.slot.bay(bay).transfers_by_lane() == 0) {
                 let (generation, why, job) = (draining.generation, draining.why, home.next_job());
+                let busy = lane.slot.bay(bay).transfers() > 0;
+                let transfers_end_at = busy.then(|| draining.since + home.config.drain_deadline);
                 // SAFETY: `drained` was set from the DRAINED bit of this bay's present gate; the mutex is held.
                 let connection = unsafe { lane.slot.bay(bay).take() };
-                lane.slow.bays[bay] =
-                    Place::Closing(Closing { generation, job, since: lane.now, why, overdue: false, again: None });
+                lane.slow.bays[bay] = Place::Closing(Closing {
+                    generation,
+                    job,
+                    since: lane.now,
+                    why,
+                    overdue: false,
+                    again: None,
+                    transfers_end_at,
+                });
                 // SAFETY: the reference that `publish` counted in for this bay, given up once, with its connection.
                 step.bays.push(unsafe { SlotRef::from_counted(lane.slot.into()) });
                 let name = lane.slow.name.clone();
@@ -107,6 +116,9 @@ fn look_at_bay<T: Transport>(lane: &mut Locked<'_, T>, bay: usize, step: &mut St
             }
         }
         Place::Closing(closing) => {
+            if closing.transfers_end_at.take_if(|at| *at <= lane.now).is_some() {
+                step.end_transfers.push(bay);
+            }
             if let Some((connection, _)) = closing.again.take_if(|(_, at)| *at <= lane.now) {
                 closing.job = home.next_job();
                 let (generation, why, job) = (closing.generation, closing.why, closing.job);
@@ -120,7 +132,10 @@ fn look_at_bay<T: Transport>(lane: &mut Locked<'_, T>, bay: usize, step: &mut St
                 step.overdue_closes.push(closing.job);
             }
         }
-        Place::Quiescing => {
+        Place::Quiescing(transfers_end_at) => {
+            if transfers_end_at.take_if(|at| *at <= lane.now).is_some() {
+                step.end_transfers.push(bay);
+            }
             if lane.slot.bay(bay).transfers_by_lane() == 0 {
                 lane.slow.bays[bay] = Place::Free;
             }
@@ -169,8 +184,14 @@ fn next_look<T: Transport>(lane: &mut Locked<'_, T>) -> Option<Instant> {
     let slow = &*lane.slow;
     let places = slow.bays.iter().filter_map(|place| match place {
         Place::Draining(draining) if !draining.overdue => Some(draining.since + config.drain_deadline),
-        Place::Closing(Closing { again: Some((_, at)), .. }) => Some(*at),
-        Place::Closing(closing) if !closing.overdue => Some(closing.since + config.close_timeout),
+        Place::Closing(Closing { again: Some((_, at)), transfers_end_at, .. }) => {
+            Some(transfers_end_at.map_or(*at, |end| end.min(*at)))
+        }
+        Place::Closing(closing) => {
+            let overdue = (!closing.overdue).then(|| closing.since + config.close_timeout);
+            [overdue, closing.transfers_end_at].into_iter().flatten().min()
+        }
+        Place::Quiescing(transfers_end_at) => *transfers_end_at,
         _ => None,
     });
     let attempt = slow.connect.as_ref().filter(|connect| connect.permit).map(|connect| connect.deadline);
@@ -214,7 +235,7 @@ impl<T: Transport> Locked<'_, T> {
                 return None;
             }
         };
-        self.slow.bays[bay] = Place::Quiescing;
+        self.slow.bays[bay] = Place::Quiescing(closing.transfers_end_at);
         self.leaked(leaked);
         forget
     }

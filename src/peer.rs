@@ -7,6 +7,7 @@ use crate::name::{PeerId, PeerName};
 use crate::note::Note;
 use crate::pool::is_table_thread;
 pub use crate::record::Record;
+use crate::shared::{ProbeRequest, lock};
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Ended, Join, locked};
 use crate::state::{Generation, Phase, Word};
@@ -160,23 +161,28 @@ impl<T: Transport> Peer<T> {
     }
 
     /// Asks the peer whether it is alive, on a closing thread and under a lease of the current generation. Changes
-    /// nothing: the caller decides whether to [`report`](Self::report). Resolves by about `deadline`; at once with
-    /// `Unknown` if `max_stuck` probes run already, or if the transport can't probe.
+    /// nothing: the caller decides whether to [`report`](Self::report). Resolves at `deadline` at the latest, with `Dead`
+    /// if the peer was asked and has not answered; at once with `Unknown` if it is not ready, if the transport can't
+    /// probe, or if `max_stuck` probes run already.
     pub fn probe(&self, deadline: Instant) -> Probe {
         let cell = Arc::new(Cell::new());
         let home = self.slot.home();
-        if home.probes.fetch_add(1, Ordering::AcqRel) >= home.config.max_stuck {
-            home.probes.fetch_sub(1, Ordering::AcqRel);
+        if home.probes_running.fetch_add(1, Ordering::AcqRel) >= home.config.max_stuck {
+            home.probes_running.fetch_sub(1, Ordering::AcqRel);
             cell.resolve(Liveness::Unknown);
         } else {
             let (peer, answer, job) = (self.clone(), cell.clone(), home.next_job());
+            lock(&home.probes).push(ProbeRequest { deadline, job, cell: cell.clone() });
             let ask = move || {
                 let home = peer.slot.home();
                 home.closers.give_up(job); // a peer that does not answer delays no close
-                answer.resolve(peer.probe_now(deadline));
-                home.probes.fetch_sub(1, Ordering::AcqRel);
+                if answer.peek().is_none() {
+                    answer.resolve(peer.probe_now(deadline));
+                }
+                home.probes_running.fetch_sub(1, Ordering::AcqRel);
             };
             home.close_later(job, Box::new(ask));
+            home.queue.wake();
         }
         Probe { wait: Wait::new(cell), clock: home.clock.clone() }
     }
@@ -333,6 +339,8 @@ pub struct PeerStatus {
     pub quarantined: u64,
     /// Grants that are not quiesced.
     pub grants: u64,
+    /// Whether a native connect, or the close of one that came too late, has not returned.
+    pub connecting: bool,
 }
 
 impl PeerStatus {
@@ -360,6 +368,7 @@ impl PeerStatus {
             transfers: transfers as u64,
             quarantined: quarantined as u64,
             grants: slot.grants.load(Ordering::Relaxed),
+            connecting: slot.connecting.load(Ordering::Relaxed),
         }
     }
 }

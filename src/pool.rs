@@ -53,13 +53,15 @@ impl Pool {
         taken
     }
 
-    /// Lets another thread take the place of job `id`, if it is running.
-    pub(crate) fn give_up(self: &Arc<Self>, id: u64) {
+    /// Lets another thread take the place of job `id`, if it is running; answers whether it is.
+    pub(crate) fn give_up(self: &Arc<Self>, id: u64) -> bool {
         let mut state = self.lock();
-        if state.running.contains(&id) {
+        let running = state.running.contains(&id);
+        if running {
             state.overdue.insert(id);
             self.start_thread(&mut state);
         }
+        running
     }
 
     /// Tries again to start threads that the system refused. True while work waits that no thread will take.

@@ -15,7 +15,7 @@ use crate::slot::{Slot, SlotRef};
 use crate::snapshot::Snapshot;
 use crate::state::{Generation, Phase};
 use crate::table::ShutdownReport;
-use crate::transport::{Capabilities, ErrorClass, ReportSink, Reported, Transport, TransportError};
+use crate::transport::{Capabilities, ErrorClass, Liveness, ReportSink, Reported, Transport, TransportError};
 use crate::wait::Cell;
 use rpds::HashTrieMapSync;
 use std::collections::HashMap;
@@ -35,8 +35,9 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) closers: Arc<Pool>,
     pub(crate) connects: Connects,
     pub(crate) counters: Counters,
-    /// Probes that run.
-    pub(crate) probes: AtomicUsize,
+    /// Probes that the driver has not seen yet.
+    pub(crate) probes: Mutex<Vec<ProbeRequest>>,
+    pub(crate) probes_running: AtomicUsize,
     pub(crate) registered: Snapshot<HashTrieMapSync<RegionId, Registration>>,
     /// Grants that are not quiesced.
     pub(crate) lent: Mutex<HashMap<u128, Arc<grant::Core>>>,
@@ -70,6 +71,15 @@ pub(crate) struct ShutdownRequest {
     /// `None`: when nothing is left.
     pub(crate) deadline: Option<Instant>,
     pub(crate) cell: Arc<Cell<ShutdownReport>>,
+    /// The job that takes registrations back and reports has been submitted.
+    pub(crate) submitted: bool,
+}
+
+/// Somebody waits for a peer's answer.
+pub(crate) struct ProbeRequest {
+    pub(crate) deadline: Instant,
+    pub(crate) job: u64,
+    pub(crate) cell: Arc<Cell<Liveness>>,
 }
 
 /// How many connects run. Only the driver adds, so its look before an addition holds.
@@ -161,7 +171,8 @@ impl<T: Transport> Shared<T> {
             closers,
             connects: Connects::default(),
             counters: Counters::default(),
-            probes: AtomicUsize::new(0),
+            probes: Mutex::default(),
+            probes_running: AtomicUsize::new(0),
             registered: Snapshot::new(HashTrieMapSync::new_sync()),
             lent: Mutex::default(),
             shutdown: Mutex::default(),

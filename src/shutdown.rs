@@ -1,8 +1,9 @@
 //! The end of a table: stop admitting, drain or quarantine, close, take registrations back, say what was left.
 //!
 //! `begin` stops admission and starts every peer's removal; the driver waits until none is live or the deadline passes;
-//! `submit_report` then takes back, on a closing thread, each registration that nothing uses any more. What is still in use
-//! is neither disconnected nor deregistered, it is reported. Every part may run again.
+//! `submit_report` then takes back, on a closing thread, each registration that nothing uses any more. If that has not ended
+//! by the deadline the driver answers in its place. What is still in use is neither disconnected nor deregistered, it is
+//! reported. Every part may run again.
 
 use crate::error::ReadyError;
 use crate::name::PeerName;
@@ -14,6 +15,7 @@ use crate::slow::locked;
 use crate::state::Phase;
 use crate::table::ShutdownReport;
 use crate::transport::{CloseReason, Transport};
+use crate::wait::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,7 +32,7 @@ pub(crate) fn begin<T: Transport>(shared: &Shared<T>) {
 
 /// The last handle of the table is gone: the same, without anybody who waits, and without blocking who dropped it.
 pub(crate) fn abandon<T: Transport>(shared: &Arc<Shared<T>>) {
-    let request = ShutdownRequest { deadline: None, cell: Arc::new(crate::wait::Cell::new()) };
+    let request = ShutdownRequest { deadline: None, cell: Arc::new(Cell::new()), submitted: false };
     let home = shared.clone();
     shared.close_later(
         shared.next_job(),
@@ -44,13 +46,13 @@ pub(crate) fn abandon<T: Transport>(shared: &Arc<Shared<T>>) {
 }
 
 /// Ends one shutdown on a closing thread.
-pub(crate) fn submit_report<T: Transport>(shared: &Arc<Shared<T>>, request: ShutdownRequest) {
+pub(crate) fn submit_report<T: Transport>(shared: &Arc<Shared<T>>, cell: Arc<Cell<ShutdownReport>>) {
     let home = shared.clone();
     shared.close_later(
         shared.next_job(),
         Box::new(move || {
             deregister(&home);
-            request.cell.resolve(report(&home));
+            cell.resolve(report(&home));
         }),
     );
 }
@@ -76,19 +78,17 @@ pub(crate) fn in_use<T: Transport>(shared: &Shared<T>, registration: &Registrati
     (registration.transfers.load(Ordering::Acquire), grants)
 }
 
-fn report<T: Transport>(shared: &Shared<T>) -> ShutdownReport {
+/// What is left, now. Waits for nothing.
+pub(crate) fn report<T: Transport>(shared: &Shared<T>) -> ShutdownReport {
     let mut report = ShutdownReport::default();
     for slot in shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version)) {
-        if slot.word().phase() == Phase::Removed {
-            continue;
-        }
-        let (name, connecting) = locked(&slot, |lane| (lane.slow.name.clone(), lane.slow.connect.is_some()));
+        let Some(name) = slot.try_name().filter(|_| slot.word().phase() != Phase::Removed) else { continue };
         let leases: u64 = (0..2).map(|bay| slot.bay(bay).gate.users()).sum();
         let transfers: u64 = (0..2).map(|bay| slot.bay(bay).transfers()).sum();
         let some = |count: u64| (count > 0).then(|| (name.clone(), count));
         report.leaked_leases.extend(some(leases));
         report.quarantined.extend(some(transfers));
-        report.stuck_connects.extend(connecting.then(|| name.clone()));
+        report.stuck_connects.extend(slot.connecting.load(Ordering::Relaxed).then(|| name.clone()));
     }
     report.leaked_connections = shared.counters.read()[3];
     report.still_registered = shared.registered.load().keys().copied().collect::<Vec<RegionId>>();
@@ -114,6 +114,6 @@ pub(crate) fn driver_died<T: Transport>(shared: &Arc<Shared<T>>, shutdowns: Vec<
         }
     }
     for request in shutdowns.into_iter().chain(std::mem::take(&mut *lock(&shared.shutdown))) {
-        submit_report(shared, request);
+        submit_report(shared, request.cell);
     }
 }

@@ -36,6 +36,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 #[repr(align(128))]
 pub(crate) struct Slot<T: Transport> {
@@ -52,6 +53,8 @@ pub(crate) struct Slot<T: Transport> {
     pub(crate) notes: Notes,
     pub(crate) in_flight: InFlight,
     pub(crate) grants: AtomicU64,
+    /// A native connect runs, or the close of one that came too late; for listing.
+    pub(crate) connecting: AtomicBool,
     /// `None` between lives.
     pub(crate) slow: Mutex<Option<Slow<T>>>,
 }
@@ -89,6 +92,7 @@ impl<T: Transport> Slot<T> {
             notes: Notes::new(),
             in_flight: InFlight::default(),
             grants: AtomicU64::new(0),
+            connecting: AtomicBool::new(false),
             slow: Mutex::new(None),
         }
     }

@@ -13,7 +13,7 @@ use crate::error::{ReadyError, Reason};
 use crate::name::{Incarnation, PeerName};
 use crate::note;
 use crate::peer::Removed;
-use crate::queue::{DRAINED, LOOK};
+use crate::queue::{DRAINED, LOOK, WANTED};
 use crate::record::{Draft, Record, Retired};
 use crate::shared::Shared;
 use crate::slot::{Slot, SlotRef};
@@ -67,8 +67,8 @@ pub(crate) enum Place<C> {
     Live(Generation),
     Draining(Draining),
     Closing(Closing<C>),
-    /// Closed; transfers that ended on it have not all been counted out yet.
-    Quiescing,
+    /// Closed; its transfers have not all been counted out yet. With the time when they end for their callers.
+    Quiescing(Option<Instant>),
 }
 
 pub(crate) struct Draining {
@@ -90,6 +90,7 @@ pub(crate) struct Closing<C> {
     pub(crate) overdue: bool,
     /// The native side asked to be called again, then.
     pub(crate) again: Option<(C, Instant)>,
+    pub(crate) transfers_end_at: Option<Instant>,
 }
 
 /// The native connect that runs, or the close of one that came too late.
@@ -419,6 +420,7 @@ impl<T: Transport> Locked<'_, T> {
         let cancelled = Arc::new(AtomicBool::new(false));
         let deadline = self.now + self.home().config.connect_timeout;
         self.slow.connect = Some(Connect { generation, deadline, permit: true, cancelled: cancelled.clone() });
+        self.slot.connecting.store(true, Ordering::Relaxed);
         self.slow.trying = Some(generation);
         self.slow.attempts += 1;
         self.slow.busy_until = None;
@@ -498,6 +500,7 @@ impl<T: Transport> Locked<'_, T> {
     pub(crate) fn connect_returned(&mut self, generation: Generation) {
         if let Some(connect) = self.slow.connect.take_if(|connect| connect.generation == generation) {
             self.home().connects.returned(connect.permit);
+            self.slot.connecting.store(false, Ordering::Relaxed);
             self.after.events |= LOOK;
         }
     }
@@ -516,20 +519,26 @@ impl<T: Transport> Locked<'_, T> {
                     let last_error = self.slow.last_error.clone().unwrap_or_else(|| self.home().no_text.clone());
                     return Join::Ended(Err(ReadyError::BackingOff { peer: peer(), retry_at, last_error }));
                 }
+                if let Some(busy_until) = self.slow.busy_until.filter(|at| *at > self.now) {
+                    let retry_after = busy_until - self.now;
+                    let stuck = self.home().connects.stuck();
+                    return Join::Ended(Err(ReadyError::Busy { peer: peer(), stuck, retry_after }));
+                }
                 if let Some(error) = self.undrained_error() {
                     return Join::Ended(Err(error));
                 }
+                self.slot.want(word.generation());
+                self.after.events |= WANTED;
             }
+            // Not asked for again: if the running attempt fails, nobody has asked since.
             Phase::Connecting => {}
         }
-        self.slot.want(word.generation());
-        self.after.events |= crate::queue::WANTED;
         Join::Wait(self.slow.cell.clone())
     }
 
     /// What keeps the next attempt waiting beyond the drain deadline, if anything does.
     fn undrained_error(&self) -> Option<ReadyError> {
-        if self.free_bay().is_some() {
+        if self.free_bay().is_some() || !matches!(self.word().phase(), Phase::Idle | Phase::Failed) {
             return None;
         }
         self.slow.bays.iter().enumerate().find_map(|(bay, place)| match place {

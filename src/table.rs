@@ -287,9 +287,9 @@ impl<T: Transport> PeerTable<T> {
         let shared = self.shared();
         shutdown::begin(shared);
         let cell = Arc::new(Cell::new());
-        let request = ShutdownRequest { deadline: Some(deadline), cell: cell.clone() };
+        let request = ShutdownRequest { deadline: Some(deadline), cell: cell.clone(), submitted: false };
         if shared.driver_died.load(Ordering::Acquire) {
-            shutdown::submit_report(shared, request);
+            shutdown::submit_report(shared, request.cell);
         } else {
             lock(&shared.shutdown).push(request);
             shared.queue.wake();

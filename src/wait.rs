@@ -4,6 +4,7 @@ use crate::clock::Clock;
 use crate::sync::{Arc, Condvar, Mutex};
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -35,7 +36,10 @@ impl<O: Clone> Cell<O> {
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
         self.resolved.notify_all();
-        wakers.into_iter().flatten().for_each(Waker::wake);
+        for waker in wakers.into_iter().flatten() {
+            // One that panics must harm neither the others nor the driver.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        }
         true
     }
 

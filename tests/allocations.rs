@@ -1,0 +1,134 @@
+//! A granted lease, and leaving it, allocates and frees nothing: by handle, by id, by name.
+
+use peerage::transport::memory::{Fabric, Memory, MemoryAddress, Step};
+use peerage::{Lease, NotReady, Peer, PeerId, PeerTable};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The system's allocator, counting what each thread asks of it.
+struct Counting;
+
+thread_local! { static CALLS: Cell<u64> = const { Cell::new(0) } }
+
+fn count() {
+    let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
+}
+
+// SAFETY: every call is passed on to the system's allocator as it came; the counter is a plain thread-local without a
+// destructor, so counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's duties are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn calls_of(work: impl FnOnce()) -> u64 {
+    let before = CALLS.get();
+    work();
+    CALLS.get() - before
+}
+
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(30)
+}
+
+struct World {
+    memory: Memory,
+    table: PeerTable<Memory>,
+    peer: Peer<Memory>,
+    id: PeerId,
+}
+
+fn world() -> World {
+    let fabric = Fabric::new();
+    fabric.node("p");
+    let memory = fabric.node("here");
+    let table = PeerTable::builder(memory.clone()).build().unwrap();
+    let peer = table.insert("p", MemoryAddress::new("p")).unwrap();
+    peer.wait_ready(far()).unwrap();
+    let id = peer.id();
+    World { memory, table, peer, id }
+}
+
+impl World {
+    /// What each way to a thousand leases costs, one after the other and a hundred held at once.
+    fn calls(&self) -> [u64; 3] {
+        [
+            self.calls_by(|| self.peer.lease()),
+            self.calls_by(|| self.table.lease_by_id(self.id)),
+            self.calls_by(|| self.table.lease("p")),
+        ]
+    }
+
+    fn calls_by(&self, lease: impl Fn() -> Result<Lease<Memory>, NotReady>) -> u64 {
+        drop(lease().unwrap()); // a thread's first use may set up its locals
+        calls_of(|| {
+            for _ in 0..1_000 {
+                drop(lease().unwrap());
+            }
+            let held: [_; 100] = std::array::from_fn(|_| lease().unwrap());
+            drop(held);
+        })
+    }
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(calls_of(|| drop(Box::new(1))), 2);
+}
+
+#[test]
+fn a_granted_lease_and_its_end_allocate_and_free_nothing() {
+    assert_eq!(world().calls(), [0; 3]);
+}
+
+#[test]
+fn nor_on_any_other_thread() {
+    let world = world();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(world.calls(), [0; 3]));
+        }
+    });
+}
+
+#[test]
+fn nor_while_another_peer_connects_and_this_one_was_connected_again() {
+    let world = world();
+    let hold = world.memory.steps().hold(Step::Connect, "slow");
+    assert!(world.table.insert("slow", MemoryAddress::new("slow")).unwrap().lease().is_err());
+    hold.wait_reached(1);
+    let old = world.peer.generation();
+    world.peer.report(old, &std::fmt::Error);
+    while world.peer.lease().is_err() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(world.calls(), [0; 3]);
+}
+
+#[test]
+fn the_last_lease_of_a_reported_generation_allocates_and_frees_nothing_either() {
+    let world = world();
+    let lease = world.peer.lease().unwrap();
+    world.peer.report(lease.generation(), &std::fmt::Error);
+    assert_eq!(calls_of(|| drop(lease)), 0);
+}

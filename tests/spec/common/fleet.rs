@@ -1,0 +1,158 @@
+//! The same processes over every transport, on the system's clock.
+
+use peerage::transport::Counting;
+use peerage::transport::memory::{Fabric, Memory, MemoryAddress};
+use peerage::{Backoff, Builder, DataPlane, Peer, PeerTable, Transport};
+use std::time::Duration;
+
+/// Some remote processes without tables of their own, and one process `here` that has one.
+pub(crate) trait Fleet {
+    type Transport: DataPlane;
+
+    /// With these remote processes.
+    fn of(remotes: &[&str]) -> Self;
+    /// The transport of the process called `here`. Asked once.
+    fn here(&self) -> Self::Transport;
+    /// A remote process.
+    fn remote(&self, name: &str) -> &Self::Transport;
+    /// Where it is, also while it does not live.
+    fn address(&self, name: &str) -> Address<Self>;
+    /// It dies; connects are refused.
+    fn stop(&mut self, name: &str);
+    /// It comes back at the same address.
+    fn start(&mut self, name: &str);
+}
+
+pub(crate) type Address<F> = <<F as Fleet>::Transport as Transport>::Address;
+pub(crate) type Counted<F> = Counting<<F as Fleet>::Transport>;
+
+/// A table over the counted transport of `here`, with a short backoff.
+pub(crate) fn table_of<F: Fleet>(fleet: &F) -> PeerTable<Counted<F>> {
+    table_with(fleet, |builder| builder)
+}
+
+/// The same with other settings.
+pub(crate) fn table_with<F: Fleet>(
+    fleet: &F,
+    set: impl FnOnce(Builder<Counted<F>>) -> Builder<Counted<F>>,
+) -> PeerTable<Counted<F>> {
+    let short = Duration::from_millis(1);
+    let backoff = Backoff { base: short, cap: short, ..Backoff::default() };
+    set(PeerTable::builder(Counting::new(fleet.here())).backoff(backoff)).build().unwrap()
+}
+
+/// Puts a remote process in the table.
+pub(crate) fn insert<F: Fleet>(fleet: &F, table: &PeerTable<Counted<F>>, name: &str) -> Peer<Counted<F>> {
+    table.insert(name, fleet.address(name)).unwrap()
+}
+
+/// Over `Memory`.
+pub(crate) struct InMemory {
+    fabric: Fabric,
+    remotes: Vec<(String, Memory)>,
+}
+
+impl Fleet for InMemory {
+    type Transport = Memory;
+
+    fn of(remotes: &[&str]) -> Self {
+        let fabric = Fabric::new();
+        let remotes = remotes.iter().map(|name| (name.to_string(), fabric.node(name))).collect();
+        InMemory { fabric, remotes }
+    }
+
+    fn here(&self) -> Memory {
+        self.fabric.node("here")
+    }
+
+    fn remote(&self, name: &str) -> &Memory {
+        &self.remotes.iter().find(|(of, _)| of == name).expect("a remote of this fleet").1
+    }
+
+    fn address(&self, name: &str) -> MemoryAddress {
+        MemoryAddress::new(name)
+    }
+
+    fn stop(&mut self, name: &str) {
+        self.fabric.kill(name).wait();
+    }
+
+    fn start(&mut self, name: &str) {
+        self.fabric.revive(name);
+    }
+}
+
+#[cfg(feature = "tcp")]
+pub(crate) use over_tcp::OverTcp;
+
+#[cfg(feature = "tcp")]
+mod over_tcp {
+    use super::Fleet;
+    use crate::common::eventually;
+    use peerage::transport::tcp::{Tcp, TcpAddress};
+    use std::net::SocketAddr;
+
+    /// Over real sockets on the loopback interface.
+    pub(crate) struct OverTcp {
+        remotes: Vec<(String, SocketAddr, Option<Tcp>)>,
+    }
+
+    impl OverTcp {
+        fn at(&mut self, name: &str) -> &mut (String, SocketAddr, Option<Tcp>) {
+            self.remotes.iter_mut().find(|(of, ..)| of == name).expect("a remote of this fleet")
+        }
+    }
+
+    impl Fleet for OverTcp {
+        type Transport = Tcp;
+
+        fn of(remotes: &[&str]) -> Self {
+            let remotes = remotes.iter().map(|name| {
+                let tcp = Tcp::builder().name((*name).try_into().unwrap()).bind("127.0.0.1:0").unwrap();
+                (name.to_string(), tcp.local_addr(), Some(tcp))
+            });
+            OverTcp { remotes: remotes.collect() }
+        }
+
+        fn here(&self) -> Tcp {
+            Tcp::builder().name("here".try_into().unwrap()).bind("127.0.0.1:0").unwrap()
+        }
+
+        fn remote(&self, name: &str) -> &Tcp {
+            let remote = self.remotes.iter().find(|(of, ..)| of == name).expect("a remote of this fleet");
+            remote.2.as_ref().expect("it lives")
+        }
+
+        fn address(&self, name: &str) -> TcpAddress {
+            self.remotes.iter().find(|(of, ..)| of == name).expect("a remote of this fleet").1.into()
+        }
+
+        fn stop(&mut self, name: &str) {
+            self.at(name).2 = None;
+        }
+
+        fn start(&mut self, name: &str) {
+            let (name, address, tcp) = self.at(name);
+            let name = name.as_str();
+            // The listener of its former life closes on that life's own threads.
+            eventually("the address is free", || {
+                *tcp = Tcp::builder().name(name.try_into().unwrap()).bind(*address).ok();
+                tcp.is_some()
+            });
+        }
+    }
+}
+
+/// Makes each generic test a test over every transport.
+macro_rules! with_transports {
+    ($($test:ident),+ $(,)?) => {
+        mod over_memory {
+            $(#[test] fn $test() { super::$test::<crate::common::InMemory>() })+
+        }
+        #[cfg(feature = "tcp")]
+        mod over_tcp {
+            $(#[test] fn $test() { super::$test::<crate::common::OverTcp>() })+
+        }
+    };
+}
+pub(crate) use with_transports;

@@ -1,0 +1,141 @@
+//! Promise 2. A bad peer costs only its own callers: connects run in parallel, and black-holed ones give up their permit.
+
+use crate::common::*;
+use peerage::transport::memory::{MemoryError, Step};
+use peerage::{ErrorClass, Liveness, Phase, ReadyError, Removed};
+use std::thread;
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+#[test]
+fn a_connect_held_for_ever_stops_no_send_to_anybody_else() {
+    let world = world();
+    let hold = world.memory.steps().hold(Step::Connect, "black-hole");
+    assert!(world.peer("black-hole").lease().is_err());
+    hold.wait_reached(1);
+    let healthy: Vec<_> = (0..4).map(|n| world.connected(&format!("p{n}"))).collect();
+    thread::scope(|scope| {
+        for peer in &healthy {
+            let inbox = world.fabric.node(peer.name().as_str());
+            scope.spawn(move || {
+                for sent in 0..1_000_u32 {
+                    peer.lease().unwrap().notify(&sent.to_le_bytes()).unwrap();
+                    let got = peerage::DataPlane::inbox(&inbox).try_recv().expect("delivered when notify returned");
+                    assert_eq!(got.bytes, sent.to_le_bytes());
+                }
+            });
+        }
+    });
+    assert_eq!((hold.reached(), world.connects("black-hole")), (1, 1), "it is still held");
+}
+
+#[test]
+fn connects_to_different_peers_run_at_the_same_time() {
+    let world = world();
+    let holds = ["p", "q", "r"].map(|name| world.memory.steps().hold(Step::Connect, name));
+    let peers = ["p", "q", "r"].map(|name| world.peer(name));
+    peers.iter().for_each(|peer| assert!(peer.lease().is_err()));
+    holds.iter().for_each(|hold| hold.wait_reached(1));
+    assert_eq!(world.memory.total_counts().connecting, 3);
+}
+
+#[test]
+fn a_black_holed_connect_gives_up_its_permit_at_its_deadline() {
+    let world = world_with(|builder| builder.max_concurrent_connects(1).connect_timeout(TIMEOUT));
+    let hold = world.memory.steps().hold(Step::Connect, "p");
+    let (p, q) = (world.peer("p"), world.peer("q"));
+    assert!(p.lease().is_err());
+    hold.wait_reached(1);
+    let mut waiter = q.ready();
+    assert!(poll_once(&mut waiter).is_pending());
+    world.settle();
+    assert_eq!((q.phase(), world.connects("q")), (Phase::Idle, 0), "it waits in line");
+    world.advance(TIMEOUT);
+    block_on(waiter).unwrap();
+    assert_eq!((p.phase(), world.table.snapshot().stuck_connects), (Phase::Failed, 1));
+    hold.release();
+    eventually("the stuck one has returned", || world.table.snapshot().stuck_connects == 0);
+}
+
+#[test]
+fn beyond_max_stuck_a_connect_is_answered_busy_and_counts_no_failure() {
+    let world = world_with(|builder| builder.max_concurrent_connects(1).max_stuck(1).connect_timeout(TIMEOUT));
+    let holds = ["a", "b"].map(|name| {
+        let hold = world.memory.steps().hold(Step::Connect, name);
+        assert!(world.peer(name).lease().is_err());
+        hold.wait_reached(1);
+        world.advance(TIMEOUT);
+        hold
+    });
+    assert_eq!(world.table.snapshot().stuck_connects, 2);
+    let peer = world.peer("c");
+    let (phase, generation) = (peer.phase(), peer.generation());
+    let retry_after = match block_on(peer.ready()) {
+        Err(ReadyError::Busy { peer, stuck: 2, retry_after }) if peer.as_str() == "c" => retry_after,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((peer.phase(), peer.generation(), world.connects("c")), (phase, generation, 0));
+    assert_eq!(peer.record().unwrap().failures, 0);
+    drop(holds);
+    eventually("the stuck ones have returned", || world.table.snapshot().stuck_connects == 0);
+    world.clock.advance(retry_after);
+    block_on(peer.ready()).unwrap();
+}
+
+#[test]
+fn who_waits_again_while_connects_are_stuck_is_answered_busy_at_once() {
+    let world = world_with(|builder| builder.max_concurrent_connects(1).max_stuck(0).connect_timeout(TIMEOUT));
+    let hold = world.memory.steps().hold(Step::Connect, "a");
+    assert!(world.peer("a").lease().is_err());
+    hold.wait_reached(1);
+    world.advance(TIMEOUT);
+    let peer = world.peer("c");
+    for _ in 0..2 {
+        assert!(matches!(block_on(peer.ready()), Err(ReadyError::Busy { .. })));
+    }
+}
+
+#[test]
+fn a_peer_in_line_is_not_forgotten_when_a_fault_of_this_process_puts_everybody_off() {
+    let world = world_with(|builder| builder.max_concurrent_connects(1));
+    let hold = world.memory.steps().hold(Step::Connect, "a");
+    world.memory.steps().fail_next(Step::Connect, "a", 1, MemoryError::new(ErrorClass::Local, "no descriptors"));
+    let [a, b, c] = ["a", "b", "c"].map(|name| world.peer(name));
+    assert!(a.lease().is_err());
+    hold.wait_reached(1);
+    let (mut second, mut third) = (b.ready(), c.ready());
+    assert!(poll_once(&mut second).is_pending());
+    assert!(poll_once(&mut third).is_pending());
+    world.settle();
+    hold.release();
+    eventually("a has failed", || a.phase() == Phase::Failed);
+    world.wait_out_backoff(&a);
+    block_on(second).unwrap();
+    block_on(third).unwrap();
+}
+
+#[test]
+fn a_close_held_for_ever_delays_no_other_close_beyond_its_deadline() {
+    let world = world_with(|builder| builder.max_concurrent_closes(1).close_timeout(TIMEOUT));
+    let hold = world.memory.steps().hold(Step::Close, "p");
+    let (p, q) = (world.connected("p"), world.connected("q"));
+    let _held = p.remove(world.after(TIMEOUT * 100));
+    hold.wait_reached(1);
+    let removal = q.remove(world.after(TIMEOUT * 100));
+    world.advance(TIMEOUT);
+    assert_eq!(block_on(removal), Removed::Removed);
+}
+
+#[test]
+fn a_probe_that_hangs_delays_no_close_and_is_answered_at_its_deadline() {
+    let world = world_with(|builder| builder.max_concurrent_closes(1));
+    let hold = world.memory.steps().hold(Step::Probe, "p");
+    let (p, q) = (world.connected("p"), world.connected("q"));
+    let probe = p.probe(world.after(TIMEOUT));
+    hold.wait_reached(1);
+    let removal = q.remove(world.after(TIMEOUT * 100));
+    world.advance(TIMEOUT);
+    assert_eq!(block_on(removal), Removed::Removed);
+    assert_ne!(block_on(probe), Liveness::Alive);
+}

@@ -1,0 +1,25 @@
+//! What the table promises, as tests: one file per promise, and every test's name is a rule.
+//!
+//! Where time matters it is virtual: a manual clock over the `Memory` transport. What holds over every transport is tested
+//! over every one.
+
+mod common;
+
+mod bad_input;
+mod closing;
+mod exact_removal;
+mod grants;
+mod half_made;
+mod ids;
+mod incarnations;
+mod isolation;
+mod one_connect;
+mod panics;
+mod reentrancy;
+mod removing;
+mod retries;
+mod sending;
+mod shutting_down;
+mod transfers;
+mod visibility;
+mod waiting;

@@ -1,0 +1,83 @@
+//! A transport may panic at any step: the caller gets a typed error or a count, and the peer recovers.
+
+use crate::common::*;
+use peerage::transport::memory::Step;
+use peerage::{
+    Access, Capabilities, DataPlane, Liveness, NotifyError, Outcome, Phase, PostError, ReadyError, Region, Removed,
+    Sent,
+};
+
+#[test]
+fn a_connect_that_panics_is_a_failed_attempt_and_the_next_one_succeeds() {
+    let world = world();
+    let peer = world.peer("p");
+    world.memory.steps().panic_next(Step::Connect, "p");
+    match block_on(peer.ready()) {
+        Err(ReadyError::Panicked { peer, message }) => {
+            assert!(peer.as_str() == "p" && message.contains("Connect"), "{message}");
+        }
+        other => panic!("{other:?}"),
+    }
+    world.settle();
+    assert_eq!(peer.record().unwrap().failures, 1);
+    world.reconnect(&peer);
+    assert_eq!(world.table.snapshot().stuck_connects, 0);
+}
+
+#[test]
+fn a_close_that_panics_is_a_leak_that_is_counted_and_the_peer_connects_again() {
+    let world = world();
+    let peer = world.connected("p");
+    world.memory.steps().panic_next(Step::Close, "p");
+    peer.report(peer.generation(), &broken());
+    world.reconnect(&peer);
+    eventually("it is counted", || world.table.snapshot().leaked == 1);
+    world.memory.steps().panic_next(Step::Close, "p");
+    assert!(matches!(block_on(peer.remove(world.after(PATIENCE))), Removed::Leaked(_)));
+    assert_eq!(world.table.snapshot().leaked, 2);
+}
+
+#[test]
+fn a_notify_that_panics_fails_its_sender_reports_the_generation_and_may_have_sent_anything() {
+    let world = world();
+    let peer = world.connected("p");
+    let generation = peer.generation();
+    world.memory.steps().panic_next(Step::Notify, "p");
+    let error = peer.lease().unwrap().notify(b"x").unwrap_err();
+    assert!(matches!(&error, NotifyError::Panicked { peer, .. } if peer.as_str() == "p"), "{error:?}");
+    assert_eq!((error.sent(), peer.phase(), peer.generation()), (Sent::Maybe, Phase::Failed, generation));
+    world.reconnect(&peer);
+    peer.lease().unwrap().notify(b"y").unwrap();
+    assert_eq!(peer.status().leases, 0);
+}
+
+#[test]
+fn a_post_that_panics_fails_its_caller_and_keeps_the_page_until_the_connection_is_closed() {
+    let world = world_of(Capabilities::NATIVE_CLOSE.with(Capabilities::CLOSE_QUIESCES), |builder| builder);
+    let peer = world.connected("p");
+    let (region, p) = (Region::zeroed(8), world.fabric.node("p"));
+    world.table.register(&region).unwrap();
+    let theirs = Region::zeroed(8);
+    let grant = p.grants().lend(&"here".try_into().unwrap(), &theirs.slice(0..8).unwrap(), Access::Write);
+    world.memory.steps().panic_next(Step::Post, "p");
+    let lease = peer.lease().unwrap();
+    let error = lease.write(&region.slice(0..8).unwrap(), grant.remote()).unwrap_err();
+    assert!(matches!(error, PostError::Panicked { .. }) && error.sent() == Sent::Maybe, "{error:?}");
+    assert_eq!((peer.phase(), peer.status().quarantined), (Phase::Failed, 1));
+    assert!(world.table.deregister(&region).is_err(), "the transport may still touch it");
+    drop(lease);
+    eventually("the close gives it back", || peer.status().quarantined == 0);
+    world.reconnect(&peer);
+    let again = peer.lease().unwrap().write(&region.slice(0..8).unwrap(), grant.remote()).unwrap();
+    assert_eq!(block_on(again), Outcome::Done);
+}
+
+#[test]
+fn a_probe_that_panics_can_not_tell_and_gives_its_lease_back() {
+    let world = world();
+    let peer = world.connected("p");
+    world.memory.steps().panic_next(Step::Probe, "p");
+    assert_eq!(block_on(peer.probe(world.after(PATIENCE))), Liveness::Unknown);
+    eventually("the lease is back", || peer.status().leases == 0);
+    assert_eq!(block_on(peer.probe(world.after(PATIENCE))), Liveness::Alive);
+}

@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 /// How soon a slot is tried again whose mutex was held, and a thread that the system refused.
 const TRY_AGAIN: Duration = Duration::from_millis(1);
 
+/// How long an ending thread has, after a shutdown's deadline, to take back what is not in use.
+const ENDING: Duration = Duration::from_millis(50);
+
 pub(crate) struct Driver<T: Transport> {
     shared: Arc<Shared<T>>,
     /// Peers by id, so that a timer keeps no slot alive.
@@ -55,8 +58,7 @@ impl<T: Transport> Driver<T> {
             shared.driver_died.store(true, Ordering::Release);
             shutdown::driver_died(&shared, std::mem::take(&mut self.shutdowns));
         }
-        shared.connectors.close();
-        shared.closers.close();
+        shared.pools().iter().for_each(|pool| pool.close());
     }
 
     /// One look at everything; false when the table has ended.
@@ -155,7 +157,8 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// Registrations are taken back by a closing thread; the report does not wait for it beyond the deadline.
+    /// Registrations are taken back and the report is made by an ending thread. If the native side hangs there, the report
+    /// does not wait for it.
     fn serve_shutdowns(&mut self) {
         self.shutdowns.append(&mut lock(&self.shared.shutdown));
         let (now, live, shared) = (self.shared.clock.now(), self.shared.live(), &self.shared);
@@ -164,10 +167,11 @@ impl<T: Transport> Driver<T> {
             if (live == 0 || over) && !std::mem::replace(&mut request.submitted, true) {
                 shutdown::submit_report(shared, request.cell.clone());
             }
-            if over && request.cell.peek().is_none() {
+            let late = request.deadline.is_some_and(|at| at + ENDING <= now);
+            if late && request.cell.peek().is_none() {
                 request.cell.resolve(shutdown::report(shared));
             }
-            !over && request.cell.peek().is_none() && (request.deadline.is_some() || !request.submitted)
+            !late && request.cell.peek().is_none() && (request.deadline.is_some() || !request.submitted)
         });
     }
 
@@ -194,12 +198,16 @@ impl<T: Transport> Driver<T> {
 
     fn sleep(&self) {
         let now = self.shared.clock.now();
-        let starved = self.shared.connectors.is_starved() | self.shared.closers.is_starved();
-        let soon = (!self.deferred.is_empty() || starved).then(|| now + TRY_AGAIN);
+        let starved = self.shared.pools().iter().any(|pool| pool.is_starved());
+        let held_up = !self.line.is_empty() && !matches!(self.permit(true), Permit::Taken);
+        let soon = (!self.deferred.is_empty() || held_up || starved).then(|| now + TRY_AGAIN);
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
-        let shutdown = self.shutdowns.iter().filter_map(|request| request.deadline).min();
+        let shutdown = self
+            .shutdowns
+            .iter()
+            .filter_map(|request| request.deadline.map(|at| if request.submitted { at + ENDING } else { at }));
         let probe = self.probes.iter().map(|probe| probe.deadline).min();
-        match [soon, timer, shutdown, probe].into_iter().flatten().min() {
+        match [soon, timer, shutdown.min(), probe].into_iter().flatten().min() {
             None => thread::park(),
             Some(at) => {
                 if let Some(left) = self.shared.clock.real_wait_until(at) {

@@ -392,10 +392,11 @@ impl<T: Transport> Slot<T> {
     /// Refuses a lease: asks for a reconnect and says why. The caller keeps the slot alive. Takes no lock.
     #[cold]
     pub(crate) fn refuse(&self, word: Word) -> NotReady {
+        let not_ready = self.explain(word); // before the driver is asked, who changes it
         if matches!(word.phase(), Phase::Idle | Phase::Failed) {
             self.ask(word.generation());
         }
-        self.explain(word)
+        not_ready
     }
 
     fn explain(&self, word: Word) -> NotReady {

@@ -33,6 +33,8 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) queue: Queue<Slot<T>>,
     pub(crate) connectors: Arc<Pool>,
     pub(crate) closers: Arc<Pool>,
+    /// Ends tables: a close that hangs must not hold up a shutdown.
+    pub(crate) enders: Arc<Pool>,
     pub(crate) connects: Connects,
     pub(crate) counters: Counters,
     /// Probes that the driver has not seen yet.
@@ -169,6 +171,7 @@ impl<T: Transport> Shared<T> {
             queue: Queue::new(),
             connectors,
             closers,
+            enders: Pool::new("peerage-end", 1),
             connects: Connects::default(),
             counters: Counters::default(),
             probes: Mutex::default(),
@@ -259,6 +262,17 @@ impl<T: Transport> Shared<T> {
     /// Lets a closing thread run somebody's destructor.
     pub(crate) fn drop_elsewhere<V: Send + 'static>(&self, value: V) {
         self.close_later(self.next_job(), Box::new(move || drop(value)));
+    }
+
+    pub(crate) fn pools(&self) -> [&Arc<Pool>; 3] {
+        [&self.connectors, &self.closers, &self.enders]
+    }
+
+    /// Hands a job to the thread that ends tables.
+    pub(crate) fn end_later(&self, job: Job) {
+        if !self.enders.submit(self.next_job(), job) {
+            self.queue.wake();
+        }
     }
 
     /// Hands a job to the closing threads.

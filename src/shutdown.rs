@@ -1,8 +1,8 @@
 //! The end of a table: stop admitting, drain or quarantine, close, take registrations back, say what was left.
 //!
 //! `begin` stops admission and starts every peer's removal; the driver waits until none is live or the deadline passes;
-//! `submit_report` then takes back, on a closing thread, each registration that nothing uses any more. If that has not ended
-//! by the deadline the driver answers in its place. What is still in use is neither disconnected nor deregistered, it is
+//! `submit_report` then takes back, on an ending thread, each registration that nothing uses any more. If the native side
+//! hangs there, the driver answers in its place. What is still in use is neither disconnected nor deregistered, it is
 //! reported. Every part may run again.
 
 use crate::error::ReadyError;
@@ -34,27 +34,21 @@ pub(crate) fn begin<T: Transport>(shared: &Shared<T>) {
 pub(crate) fn abandon<T: Transport>(shared: &Arc<Shared<T>>) {
     let request = ShutdownRequest { deadline: None, cell: Arc::new(Cell::new()), submitted: false };
     let home = shared.clone();
-    shared.close_later(
-        shared.next_job(),
-        Box::new(move || {
-            begin(&home);
-            lock(&home.shutdown).push(request);
-            home.abandoned.store(true, Ordering::Release);
-            home.queue.wake();
-        }),
-    );
+    shared.end_later(Box::new(move || {
+        begin(&home);
+        lock(&home.shutdown).push(request);
+        home.abandoned.store(true, Ordering::Release);
+        home.queue.wake();
+    }));
 }
 
-/// Ends one shutdown on a closing thread.
+/// Ends one shutdown on an ending thread.
 pub(crate) fn submit_report<T: Transport>(shared: &Arc<Shared<T>>, cell: Arc<Cell<ShutdownReport>>) {
     let home = shared.clone();
-    shared.close_later(
-        shared.next_job(),
-        Box::new(move || {
-            deregister(&home);
-            cell.resolve(report(&home));
-        }),
-    );
+    shared.end_later(Box::new(move || {
+        deregister(&home);
+        cell.resolve(report(&home));
+    }));
 }
 
 fn deregister<T: Transport>(shared: &Shared<T>) {

@@ -281,8 +281,8 @@ impl<T: Transport> PeerTable<T> {
     }
 
     /// Ends the table: no insert, lease or grant from here on; leases and transfers may finish until `deadline`;
-    /// connections are closed, then regions that nothing uses are deregistered. The future resolves by then and says what
-    /// was left. May be called again, by anybody; dropping the future cancels nothing.
+    /// connections are closed, then regions that nothing uses are deregistered. The future resolves by then (50 ms later if
+    /// the native side hangs while it deregisters) and says what was left. May be called again, by anybody; dropping the future cancels nothing.
     pub fn shutdown(&self, deadline: Instant) -> Shutdown {
         let shared = self.shared();
         shutdown::begin(shared);

@@ -311,7 +311,10 @@ impl Codec {
         Ok(Some(HEADER.saturating_add(body)))
     }
 
-    /// Appends one frame.
+    /// Appends one frame. Its sender has checked a notification's length.
+    ///
+    /// # Panics
+    /// If a body has 4 GiB or more.
     pub fn encode(&self, frame: &Frame<'_>, out: &mut Vec<u8>) {
         let number = |out: &mut Vec<u8>, number: u64| out.extend_from_slice(&number.to_le_bytes());
         match *frame {
@@ -354,8 +357,7 @@ impl Codec {
     }
 
     fn header(&self, kind: u8, body: usize, out: &mut Vec<u8>) {
-        let len = u32::try_from(body)
-            .expect("bodies are far below 4 GiB: notifications are capped when the transport is built");
+        let len = u32::try_from(body).expect("bodies are below 4 GiB");
         out.extend_from_slice(&len.to_le_bytes());
         out.push(kind);
         out.extend_from_slice(&self.generation.0.to_le_bytes());

@@ -2,7 +2,7 @@
 //!
 //! A stranger costs a descriptor, a task and a buffer of fixed size until its hello is whole, for `handshake_timeout` at
 //! most. Strangers have places of their own; when these are full the one that has waited longest goes, so that a flood of
-//! silent sockets does not keep out a dialer, who says hello at once.
+//! silent sockets does not keep out a dialer, who says hello at once; but not before it had some time to be heard.
 
 use super::error::Misbehaviour;
 use super::inbound::{InboundKey, Place};
@@ -11,9 +11,10 @@ use super::wire::{WireError, handshake};
 use super::{Counts, Shared};
 use crate::transport::frame::{Answer, FrameError, HELLO_MAX, Hello, Verdict};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -22,6 +23,8 @@ use tokio::time::{sleep, timeout};
 
 /// The most strangers at once.
 const MAX_STRANGERS: usize = 128;
+/// How long a stranger keeps its place at least, if it does not time out: many may come in one moment and say hello.
+const GRACE: Duration = Duration::from_millis(100);
 /// How long the loop rests after an accept failed, first and at most.
 const REST: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 
@@ -34,32 +37,44 @@ pub(super) struct Strangers {
 #[derive(Debug, Default)]
 struct Waiting {
     next: u64,
-    tasks: BTreeMap<u64, Option<AbortHandle>>,
+    places: BTreeMap<u64, Waits>,
+}
+
+#[derive(Debug)]
+struct Waits {
+    since: Instant,
+    task: Option<AbortHandle>,
 }
 
 impl Strangers {
-    /// A place for a new one, and whether an older one had to go.
-    fn enter(&self) -> (u64, bool) {
+    /// A place for a new one, and whether an older one had to go for it. `Err`: there is none before so much time has passed.
+    fn enter(&self) -> Result<(u64, bool), Duration> {
         let mut waiting = self.lock();
+        let full = waiting.places.len() >= MAX_STRANGERS;
+        let oldest = waiting.places.first_entry().filter(|_| full);
+        let oldest = match oldest.map(|place| (place.get().since.elapsed(), place)) {
+            Some((waited, _)) if waited < GRACE => return Err(GRACE - waited),
+            oldest => oldest.map(|(_, place)| place.remove()),
+        };
         waiting.next += 1;
         let id = waiting.next;
-        waiting.tasks.insert(id, None);
-        let oldest = if waiting.tasks.len() > MAX_STRANGERS { waiting.tasks.pop_first() } else { None };
+        waiting.places.insert(id, Waits { since: Instant::now(), task: None });
         drop(waiting);
-        let Some((_, task)) = oldest else { return (id, false) };
-        task.inspect(AbortHandle::abort);
-        (id, true)
+        if let Some(task) = oldest.as_ref().and_then(|oldest| oldest.task.as_ref()) {
+            task.abort();
+        }
+        Ok((id, oldest.is_some()))
     }
 
     fn runs_as(&self, id: u64, task: AbortHandle) {
-        if let Some(place) = self.lock().tasks.get_mut(&id) {
-            *place = Some(task);
+        if let Some(place) = self.lock().places.get_mut(&id) {
+            place.task = Some(task);
         }
     }
 
     /// No stranger any more; `false` if it had to go.
     fn leave(&self, id: u64) -> bool {
-        self.lock().tasks.remove(&id).is_some()
+        self.lock().places.remove(&id).is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -70,34 +85,42 @@ impl Strangers {
 /// Accepts until the transport is gone. An accept that fails (no descriptors left) is counted, and the loop rests, longer
 /// each time, instead of spinning.
 pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, mut gone: watch::Receiver<()>) {
+    let until_gone = gone.clone();
+    tokio::select! {
+        never = accept_for_ever(&listener, &shared, &until_gone) => match never {},
+        _ = gone.changed() => {}
+    }
+}
+
+async fn accept_for_ever(listener: &TcpListener, shared: &Arc<Shared>, gone: &watch::Receiver<()>) -> Infallible {
     let mut rest = REST.0;
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = gone.changed() => return,
-        };
-        match accepted {
+        match listener.accept().await {
             Ok((stream, peer_addr)) => {
                 rest = REST.0;
-                greet(stream, peer_addr, &shared, &gone);
+                let (id, evicted) = loop {
+                    match shared.strangers.enter() {
+                        Ok(place) => break place,
+                        // The others wait in the operating system's queue.
+                        Err(wait) => sleep(wait).await,
+                    }
+                };
+                if evicted {
+                    Counts::add(&shared.counts.evicted);
+                }
+                greet(id, stream, peer_addr, shared, gone.clone());
             }
             Err(_) => {
                 Counts::add(&shared.counts.accept_errors);
-                tokio::select! {
-                    () = sleep(rest) => rest = (rest * 2).min(REST.1),
-                    _ = gone.changed() => return,
-                }
+                sleep(rest).await;
+                rest = (rest * 2).min(REST.1);
             }
         }
     }
 }
 
-fn greet(stream: TcpStream, peer_addr: SocketAddr, shared: &Arc<Shared>, gone: &watch::Receiver<()>) {
-    let (id, evicted) = shared.strangers.enter();
-    if evicted {
-        Counts::add(&shared.counts.evicted);
-    }
-    let (task_shared, mut gone) = (shared.clone(), gone.clone());
+fn greet(id: u64, stream: TcpStream, peer_addr: SocketAddr, shared: &Arc<Shared>, mut gone: watch::Receiver<()>) {
+    let task_shared = shared.clone();
     let task = tokio::spawn(async move {
         let stranger = Stranger { shared: &task_shared, id };
         let mut stream = stream;
@@ -144,7 +167,6 @@ async fn welcome(stream: &mut TcpStream, peer_addr: SocketAddr, stranger: &Stran
             return None;
         }
     };
-    sleep(shared.settings.accept_delay).await;
     // From here on no flood can end it; if one has, its abort is on the way.
     if !shared.strangers.leave(id) {
         return None;
@@ -157,6 +179,7 @@ async fn welcome(stream: &mut TcpStream, peer_addr: SocketAddr, stranger: &Stran
     } else {
         shared.inbound.enter(key, peer_addr, &shared.grants)
     };
+    sleep(shared.settings.accept_delay).await;
     match entered {
         Ok(place) => {
             let _ = stream.set_nodelay(true);

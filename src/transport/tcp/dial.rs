@@ -124,6 +124,10 @@ impl Dial {
         let mut last = None;
         for address in addresses {
             match TcpStream::connect(address).await {
+                Ok(stream) if is_itself(&stream) => {
+                    super::reset_on_close(&stream);
+                    last = Some(io::ErrorKind::ConnectionRefused.into());
+                }
                 Ok(stream) => {
                     stream.set_nodelay(true).map_err(|source| error(source, false))?;
                     return Ok(stream);
@@ -145,5 +149,28 @@ impl Dial {
         hello.encode(&mut out);
         stream.write_all(&out).await?;
         handshake(stream, &mut [0; ANSWER_MAX], Answer::decode).await
+    }
+}
+
+/// Whether a socket is connected to itself. Where nobody listens, the operating system may choose the port that is dialled
+/// as the socket's own; kept open, it would keep a restarted peer from its port.
+fn is_itself(stream: &TcpStream) -> bool {
+    matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(peer)) if local == peer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::{TcpListener, TcpSocket};
+
+    #[tokio::test]
+    async fn a_socket_connected_to_itself_is_no_peer() {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let own = socket.local_addr().unwrap();
+        assert!(is_itself(&socket.connect(own).await.unwrap()));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        assert!(!is_itself(&stream));
     }
 }

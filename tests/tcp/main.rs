@@ -1,0 +1,11 @@
+//! The `Tcp` transport called directly, without a table: what it promises its callers, and what strangers can't do to it.
+#![cfg(all(feature = "tcp", not(peerage_loom)))]
+
+mod connects;
+mod ends;
+mod liars;
+mod ordinary;
+mod pages;
+mod refused;
+mod strangers;
+mod support;

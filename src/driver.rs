@@ -77,13 +77,14 @@ impl<T: Transport> Driver<T> {
         self.serve_line();
         self.serve_shutdowns();
         self.serve_probes();
+        let overdue = shared.closers.give_up_older_than(shared.config.close_timeout);
         if moved {
             return true;
         }
         if self.has_ended() {
             return false;
         }
-        self.sleep();
+        self.sleep(overdue);
         true
     }
 
@@ -92,7 +93,7 @@ impl<T: Transport> Driver<T> {
             self.deferred.push((slot, events));
             return;
         };
-        let Step { close, bays, connect, overdue_closes, end_transfers, still_busy, wait_for_permit, look_at } = step;
+        let Step { close, bays, connect, end_transfers, still_busy, wait_for_permit, look_at } = step;
         let shared = &self.shared;
         for to_close in close {
             close::submit(shared, &slot, to_close);
@@ -103,9 +104,6 @@ impl<T: Transport> Driver<T> {
             shared.connects.begin();
             let ticket = Ticket::new(shared.clone(), slot.clone(), elected);
             shared.connectors.submit(shared.next_job(), Box::new(move || ticket.connect())); // starved: see `sleep`
-        }
-        for job in overdue_closes {
-            shared.closers.give_up(job);
         }
         for bay in end_transfers {
             slot.in_flight.of_bay(bay).iter().for_each(|transfer| transfer.end(Outcome::Unknown));
@@ -194,20 +192,23 @@ impl<T: Transport> Driver<T> {
             && self.shutdowns.is_empty()
             && lock(&self.shared.shutdown).is_empty()
             && self.deferred.is_empty()
+            && !self.shared.sweep()
     }
 
-    fn sleep(&self) {
+    /// `overdue`: when a close may have taken too long.
+    fn sleep(&self, overdue: Option<Instant>) {
         let now = self.shared.clock.now();
         let starved = self.shared.pools().iter().any(|pool| pool.is_starved());
         let held_up = !self.line.is_empty() && !matches!(self.permit(true), Permit::Taken);
-        let soon = (!self.deferred.is_empty() || held_up || starved).then(|| now + TRY_AGAIN);
+        let looked_at = self.shared.sweep();
+        let soon = (!self.deferred.is_empty() || held_up || starved || looked_at).then(|| now + TRY_AGAIN);
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
         let shutdown = self
             .shutdowns
             .iter()
             .filter_map(|request| request.deadline.map(|at| if request.submitted { at + ENDING } else { at }));
         let probe = self.probes.iter().map(|probe| probe.deadline).min();
-        match [soon, timer, shutdown.min(), probe].into_iter().flatten().min() {
+        match [soon, timer, shutdown.min(), probe, overdue].into_iter().flatten().min() {
             None => thread::park(),
             Some(at) => {
                 if let Some(left) = self.shared.clock.real_wait_until(at) {

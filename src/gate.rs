@@ -1,7 +1,7 @@
 //! The rundown counter of a bay: who is inside, and whether anybody may still enter.
 //!
 //! ```text
-//! stripe: [CLOSED:1 | leases:63]     one cache line each; a thread enters and leaves on the stripe its lease stores
+//! stripe: [CLOSED:1 | leases:63]     one cache line each; a lease leaves on the stripe it entered, from any thread
 //! left:   stripes that are not yet CLOSED with nobody inside
 //! ```
 //!
@@ -19,24 +19,29 @@ use crossbeam_utils::CachePadded;
 const CLOSED: u64 = 1 << 63;
 
 pub(crate) struct Gate {
-    stripes: Box<[CachePadded<AtomicU64>]>,
-    left: CachePadded<AtomicU32>,
+    stripes: Box<[Stripe]>,
+    /// Not padded: only a closing touches it.
+    left: AtomicU32,
 }
+
+/// Where a lease is counted. It remembers this place, so that leaving looks up nothing.
+pub(crate) struct Stripe(CachePadded<AtomicU64>);
 
 impl Gate {
     /// A closed gate with nobody inside. `stripes` is a power of two.
     pub(crate) fn closed(stripes: usize) -> Self {
         debug_assert!(stripes.is_power_of_two(), "a stripe is chosen by mask");
         Gate {
-            stripes: (0..stripes).map(|_| CachePadded::new(AtomicU64::new(CLOSED))).collect(),
-            left: CachePadded::new(AtomicU32::new(0)),
+            stripes: (0..stripes).map(|_| Stripe(CachePadded::new(AtomicU64::new(CLOSED)))).collect(),
+            left: AtomicU32::new(0),
         }
     }
 
-    /// Enters unless CLOSED. `stripe` is any number; the same must be given to `leave`.
+    /// Enters unless CLOSED, on the stripe of any number; what it answers must be given to `leave`.
     #[inline(always)]
-    pub(crate) fn enter(&self, stripe: u32) -> bool {
-        let stripe = self.stripe(stripe);
+    pub(crate) fn enter(&self, stripe: u32) -> Option<&Stripe> {
+        let entered = &self.stripes[stripe as usize & (self.stripes.len() - 1)];
+        let stripe = &*entered.0;
         // ord! Acquire on every look: a CLOSED stripe must bring the word that moved on before it, else "retry while the
         //      word reads Ready" never ends. Pairs with the AcqRel close.
         //      model: bays::every_use_precedes_the_close_one_stripe   fails if: relaxed-look
@@ -46,22 +51,22 @@ impl Gate {
             //      same count recurs in a later generation. Pairs with the Release in `open`.
             //      model: bays::every_use_precedes_the_close_one_stripe   fails if: relaxed-enter
             match stripe.compare_exchange_weak(seen, seen + 1, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => return true,
+                Ok(_) => return Some(entered),
                 Err(now) => seen = now,
             }
         }
-        false
+        None
     }
 
-    /// Leaves. True: this was the last one out of a closed gate; the caller signals DRAINED. Otherwise the caller must not
-    /// touch the slot again: its memory may be somebody else's.
+    /// Leaves the stripe that was entered. True: this was the last one out of a closed gate; the caller signals DRAINED.
+    /// Otherwise the caller must not touch the slot again: its memory may be somebody else's.
     #[inline(always)]
     #[must_use]
-    pub(crate) fn leave(&self, stripe: u32) -> bool {
+    pub(crate) fn leave(&self, entered: &Stripe) -> bool {
         // ord! Release: this lease's use of the connection comes before the close. Pairs with the fence below and with the
         //      Acquire half of `close`.
         //      model: bays::every_use_precedes_the_close_one_stripe   fails if: relaxed-leave
-        if self.stripe(stripe).fetch_sub(1, Ordering::Release) != CLOSED | 1 {
+        if entered.0.fetch_sub(1, Ordering::Release) != CLOSED | 1 {
             return false;
         }
         self.last_out()
@@ -79,7 +84,7 @@ impl Gate {
     #[must_use]
     pub(crate) fn close(&self) -> bool {
         let mut drained = false;
-        for stripe in &self.stripes {
+        for Stripe(stripe) in &self.stripes {
             // ord! AcqRel: Acquire for the uses of those who left an empty stripe; Release so that who finds it CLOSED
             //      finds the word moved on.
             //      model: bays::every_use_precedes_the_close_two_stripes   fails if: close-acquire, close-release
@@ -100,7 +105,7 @@ impl Gate {
     pub(crate) fn open(&self) {
         debug_assert!(self.is_closed() && self.users() == 0, "a gate opens only after it drained");
         self.left.store(self.stripes.len() as u32, Ordering::Relaxed);
-        for stripe in &self.stripes {
+        for Stripe(stripe) in &self.stripes {
             // ord! Release: publishes the new connection and `left` to who enters.
             //      model: bays::every_use_precedes_the_close_one_stripe   fails if: relaxed-reopen
             stripe.store(0, Ordering::Release);
@@ -109,16 +114,11 @@ impl Gate {
 
     /// How many are inside; a moment's answer, for people and reports.
     pub(crate) fn users(&self) -> u64 {
-        self.stripes.iter().map(|stripe| stripe.load(Ordering::Relaxed) & !CLOSED).sum()
+        self.stripes.iter().map(|Stripe(stripe)| stripe.load(Ordering::Relaxed) & !CLOSED).sum()
     }
 
     fn is_closed(&self) -> bool {
-        self.stripes.iter().all(|stripe| stripe.load(Ordering::Relaxed) & CLOSED != 0)
-    }
-
-    #[inline(always)]
-    fn stripe(&self, stripe: u32) -> &AtomicU64 {
-        &self.stripes[stripe as usize & (self.stripes.len() - 1)]
+        self.stripes.iter().all(|Stripe(stripe)| stripe.load(Ordering::Relaxed) & CLOSED != 0)
     }
 }
 
@@ -158,16 +158,16 @@ mod tests {
     #[test]
     fn a_closed_gate_admits_nobody_and_the_last_one_out_is_told() {
         let gate = Gate::closed(4);
-        assert!(!gate.enter(0));
+        assert!(gate.enter(0).is_none());
         gate.open();
-        assert!(gate.enter(0) && gate.enter(0) && gate.enter(7));
+        let [first, second, other] = [0, 0, 7].map(|stripe| gate.enter(stripe).expect("the gate is open"));
         assert_eq!(gate.users(), 3);
-        assert!(!gate.leave(0));
+        assert!(!gate.leave(first));
         assert!(!gate.close());
         assert!(!gate.close(), "closing again changes nothing");
-        assert!(!gate.enter(1));
-        assert!(!gate.leave(7), "one is still inside");
-        assert!(gate.leave(0));
+        assert!(gate.enter(1).is_none());
+        assert!(!gate.leave(other), "one is still inside");
+        assert!(gate.leave(second));
         gate.open();
         assert!(gate.close(), "nobody inside: the closer is told");
     }

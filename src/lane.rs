@@ -32,8 +32,6 @@ pub(crate) struct Step<T: Transport> {
     /// References of bays whose connection was taken.
     pub(crate) bays: Vec<SlotRef<T>>,
     pub(crate) connect: Option<Elected<T::Address>>,
-    /// Closes that gave up their place.
-    pub(crate) overdue_closes: Vec<u64>,
     /// Bays whose transfers end as Unknown for their callers.
     pub(crate) end_transfers: Vec<usize>,
     pub(crate) still_busy: Vec<(Arc<Cell<Removed>>, Removed)>,
@@ -51,7 +49,6 @@ pub(crate) fn step<T: Transport>(slot: &Slot<T>, events: u32, permit: Permit, fr
             close: Vec::new(),
             bays: Vec::new(),
             connect: None,
-            overdue_closes: Vec::new(),
             end_transfers: Vec::new(),
             still_busy: Vec::new(),
             wait_for_permit: false,
@@ -96,15 +93,8 @@ fn look_at_bay<T: Transport>(lane: &mut Locked<'_, T>, bay: usize, step: &mut St
                 let transfers_end_at = busy.then(|| draining.since + home.config.drain_deadline);
                 // SAFETY: `drained` was set from the DRAINED bit of this bay's present gate; the mutex is held.
                 let connection = unsafe { lane.slot.bay(bay).take() };
-                lane.slow.bays[bay] = Place::Closing(Closing {
-                    generation,
-                    job,
-                    since: lane.now,
-                    why,
-                    overdue: false,
-                    again: None,
-                    transfers_end_at,
-                });
+                lane.slow.bays[bay] =
+                    Place::Closing(Closing { generation, since: lane.now, why, again: None, transfers_end_at });
                 // SAFETY: the reference that `publish` counted in for this bay, given up once, with its connection.
                 step.bays.push(unsafe { SlotRef::from_counted(lane.slot.into()) });
                 let name = lane.slow.name.clone();
@@ -120,16 +110,9 @@ fn look_at_bay<T: Transport>(lane: &mut Locked<'_, T>, bay: usize, step: &mut St
                 step.end_transfers.push(bay);
             }
             if let Some((connection, _)) = closing.again.take_if(|(_, at)| *at <= lane.now) {
-                closing.job = home.next_job();
-                let (generation, why, job) = (closing.generation, closing.why, closing.job);
+                let (generation, why, job) = (closing.generation, closing.why, home.next_job());
                 let name = lane.slow.name.clone();
                 step.close.push(ToClose { name, generation, bay: Some(bay), connection, why, job });
-            } else if closing.again.is_none()
-                && !closing.overdue
-                && lane.now >= closing.since + home.config.close_timeout
-            {
-                closing.overdue = true;
-                step.overdue_closes.push(closing.job);
             }
         }
         Place::Quiescing(transfers_end_at) => {
@@ -187,11 +170,7 @@ fn next_look<T: Transport>(lane: &mut Locked<'_, T>) -> Option<Instant> {
         Place::Closing(Closing { again: Some((_, at)), transfers_end_at, .. }) => {
             Some(transfers_end_at.map_or(*at, |end| end.min(*at)))
         }
-        Place::Closing(closing) => {
-            let overdue = (!closing.overdue).then(|| closing.since + config.close_timeout);
-            [overdue, closing.transfers_end_at].into_iter().flatten().min()
-        }
-        Place::Quiescing(transfers_end_at) => *transfers_end_at,
+        Place::Closing(Closing { transfers_end_at, .. }) | Place::Quiescing(transfers_end_at) => *transfers_end_at,
         _ => None,
     });
     let attempt = slow.connect.as_ref().filter(|connect| connect.permit).map(|connect| connect.deadline);

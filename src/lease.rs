@@ -6,7 +6,7 @@ use crate::name::{PeerId, PeerName};
 use crate::note::Note;
 use crate::region::Slice;
 use crate::shared::note_of;
-use crate::slot::{Slot, SlotRef};
+use crate::slot::{Entered, Slot, SlotRef};
 use crate::state::{Generation, Word};
 use crate::ticket::panic_message;
 use crate::transfer::{Post, RemoteSlice, Transfer, TransferHome, TransferId, TransferKind};
@@ -27,8 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// peer, the reconnect waits for it.
 pub struct Lease<T: Transport> {
     slot: NonNull<Slot<T>>,
-    word: Word,
-    stripe: u32,
+    entered: Entered,
 }
 
 // SAFETY: a lease is a count in a gate of a `Send + Sync` slot; leaving is an atomic on the stripe it stores, from any
@@ -40,17 +39,16 @@ unsafe impl<T: Transport> Sync for Lease<T> {}
 impl<T: Transport> Lease<T> {
     #[inline(always)]
     pub(crate) fn enter(slot: &SlotRef<T>) -> Result<Self, NotReady> {
-        let stripe = stripe_of_thread();
-        match slot.enter(stripe) {
-            Ok(word) => Ok(Lease { slot: slot.as_ptr(), word, stripe }),
+        match slot.enter(stripe_of_thread()) {
+            Ok(entered) => Ok(Lease { slot: slot.as_ptr(), entered }),
             Err(word) => Err(slot.refuse(word)),
         }
     }
 
-    /// A lease of a slot that was entered with `word` on `stripe`.
+    /// A lease of a slot that was entered.
     #[inline(always)]
-    pub(crate) fn entered(slot: &Slot<T>, word: Word, stripe: u32) -> Self {
-        Lease { slot: NonNull::from(slot), word, stripe }
+    pub(crate) fn of(slot: &Slot<T>, entered: Entered) -> Self {
+        Lease { slot: NonNull::from(slot), entered }
     }
 
     /// The connection. It stays open while the lease lives.
@@ -63,7 +61,7 @@ impl<T: Transport> Lease<T> {
     /// The generation it is a lease of.
     #[inline]
     pub fn generation(&self) -> Generation {
-        self.word.generation()
+        self.entered.word.generation()
     }
 
     /// The peer's id.
@@ -78,7 +76,7 @@ impl<T: Transport> Lease<T> {
 
     /// Whether its generation is still the current one. A hint: it may change at once.
     pub fn is_current(&self) -> bool {
-        self.slot().word() == self.word
+        self.slot().word() == self.entered.word
     }
 
     /// Reports this lease's generation as broken; see [`Peer::report`](crate::Peer::report). Never waits.
@@ -100,10 +98,7 @@ impl<T: Transport> Lease<T> {
 
     #[inline(always)]
     fn bay(&self) -> usize {
-        match self.word.bay() {
-            Some(bay) => bay,
-            None => unreachable!("a lease was admitted by a Ready word"),
-        }
+        self.entered.bay()
     }
 }
 
@@ -120,7 +115,7 @@ impl<T: DataPlane> Lease<T> {
             return Err(NotifyError::TooLong { peer: self.name(), len: message.len(), max });
         }
         let now = self.slot().word();
-        if now != self.word {
+        if now != self.entered.word {
             return Err(NotifyError::StaleGeneration {
                 peer: self.name(),
                 have: self.generation(),
@@ -168,7 +163,7 @@ impl<T: DataPlane> Lease<T> {
             return Err(PostError::TooManyTransfers { peer: self.name(), limit });
         }
         let now = slot.word();
-        if now != self.word {
+        if now != self.entered.word {
             let (have, now) = (self.generation(), now.generation());
             return Err(PostError::StaleGeneration { peer: self.name(), have, now });
         }
@@ -176,7 +171,7 @@ impl<T: DataPlane> Lease<T> {
         let Some(of_region) = home.registered.look().get(&region).map(|known| known.transfers.clone()) else {
             return Err(PostError::NotRegistered { peer: self.name(), region });
         };
-        let held = Held::count(slot, self.word, self.bay(), of_region);
+        let held = Held::count(slot, self.entered.word, self.bay(), of_region);
         // Looked at after it was counted, so a deregistration that missed the count is seen here.
         if !home.registered.look().contains_key(&region) {
             held.uncount();
@@ -238,14 +233,14 @@ impl<T: Transport> Deref for Lease<T> {
 impl<T: Transport> Drop for Lease<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: `enter` admitted this lease to this bay on this stripe; it leaves once, here, and uses nothing after.
-        unsafe { Slot::leave(self.slot, self.bay(), self.stripe) };
+        // SAFETY: this lease entered this slot and was answered `entered`; it leaves once, here, and uses nothing after.
+        unsafe { Slot::leave(self.slot, self.entered) };
     }
 }
 
 impl<T: Transport> fmt::Debug for Lease<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease").field("peer", &self.id()).field("admitted", &self.word).finish_non_exhaustive()
+        f.debug_struct("Lease").field("peer", &self.id()).field("admitted", &self.entered.word).finish_non_exhaustive()
     }
 }
 

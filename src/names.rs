@@ -91,6 +91,11 @@ impl<T: Transport> Names<T> {
         });
     }
 
+    /// Drops what was replaced, on the thread that may; answers whether somebody still looks at some of it.
+    pub(crate) fn sweep(&self) -> bool {
+        self.0.sweep()
+    }
+
     /// Ends the table's names. Answers the slots that were named; none if it had ended before.
     pub(crate) fn shut_down(&self) -> Vec<SlotRef<T>> {
         let ended = self.0.update(|state| match state {

@@ -4,12 +4,13 @@
 //! job that takes too long can be made to give up its place: it runs on, and another thread takes over. So calls that
 //! never return cost their threads, and nobody else's turn.
 
+use crate::clock::Clock;
 use std::cell::Cell;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a thread waits for more work before it ends.
 const IDLE: Duration = Duration::from_secs(2);
@@ -19,6 +20,7 @@ pub(crate) type Job = Box<dyn FnOnce() + Send>;
 pub(crate) struct Pool {
     name: &'static str,
     places: usize,
+    clock: Clock,
     state: Mutex<State>,
     work: Condvar,
 }
@@ -26,7 +28,8 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<(u64, Job)>,
-    running: HashSet<u64>,
+    /// Running jobs, and since when.
+    running: HashMap<u64, Instant>,
     /// Running jobs that gave up their place.
     overdue: HashSet<u64>,
     threads: usize,
@@ -37,8 +40,8 @@ struct State {
 
 impl Pool {
     /// `name` is the threads' name before their number; 15 bytes of it are seen in system tools.
-    pub(crate) fn new(name: &'static str, places: usize) -> Arc<Self> {
-        Arc::new(Pool { name, places, state: Mutex::default(), work: Condvar::new() })
+    pub(crate) fn new(name: &'static str, places: usize, clock: Clock) -> Arc<Self> {
+        Arc::new(Pool { name, places, clock, state: Mutex::default(), work: Condvar::new() })
     }
 
     /// Runs `job` when there is a place. `id` is not that of a waiting or running job. Never waits. False: the system
@@ -56,12 +59,29 @@ impl Pool {
     /// Lets another thread take the place of job `id`, if it is running; answers whether it is.
     pub(crate) fn give_up(self: &Arc<Self>, id: u64) -> bool {
         let mut state = self.lock();
-        let running = state.running.contains(&id);
+        let running = state.running.contains_key(&id);
         if running {
             state.overdue.insert(id);
             self.start_thread(&mut state);
         }
         running
+    }
+
+    /// Lets other threads take the places of jobs that have run for this long. Answers when to look again: also a job that
+    /// waits now may run for too long.
+    pub(crate) fn give_up_older_than(self: &Arc<Self>, limit: Duration) -> Option<Instant> {
+        let mut state = self.lock();
+        let State { running, overdue, .. } = &mut *state;
+        let now = self.clock.now();
+        let (over, young): (Vec<_>, Vec<_>) =
+            running.iter().filter(|(id, _)| !overdue.contains(id)).partition(|(_, began)| **began + limit <= now);
+        let next = young.iter().map(|(_, began)| **began + limit).min();
+        let over: Vec<u64> = over.into_iter().map(|(id, _)| *id).collect();
+        for id in over {
+            state.overdue.insert(id);
+            self.start_thread(&mut state);
+        }
+        next.or_else(|| (!state.waiting.is_empty()).then(|| now + limit))
     }
 
     /// Tries again to start threads that the system refused. True while work waits that no thread will take.
@@ -94,7 +114,7 @@ impl Pool {
         let mut state = self.lock();
         loop {
             if let Some((id, job)) = state.waiting.pop_front() {
-                state.running.insert(id);
+                state.running.insert(id, self.clock.now());
                 drop(state);
                 // Jobs catch what transports throw; this is for the counts if one of ours does.
                 let _ = catch_unwind(AssertUnwindSafe(job));
@@ -146,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_job_that_never_returns_gives_up_its_place_and_not_more() {
-        let pool = Pool::new("test", 1);
+        let pool = Pool::new("test", 1, Clock::system());
         let (release, held) = mpsc::channel::<()>();
         let (done, results) = mpsc::channel();
         let tell = done.clone();
@@ -172,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_job_that_panics_leaves_the_counts_right() {
-        let pool = Pool::new("test", 1);
+        let pool = Pool::new("test", 1, Clock::system());
         let (done, results) = mpsc::channel();
         pool.submit(1, Box::new(|| std::panic::resume_unwind(Box::new("planted"))));
         pool.submit(2, Box::new(move || done.send(is_table_thread()).unwrap()));

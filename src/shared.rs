@@ -159,8 +159,9 @@ struct LocalFaults {
 impl<T: Transport> Shared<T> {
     /// Starts no thread; the builder does.
     pub(crate) fn new(transport: T, config: Config, clock: Clock, seed: u64) -> Arc<Self> {
-        let closers = Pool::new("peerage-close", config.max_concurrent_closes);
-        let connectors = Pool::new("peerage-conn", config.max_concurrent_connects + config.max_stuck);
+        let closers = Pool::new("peerage-close", config.max_concurrent_closes, clock.clone());
+        let connectors = Pool::new("peerage-conn", config.max_concurrent_connects + config.max_stuck, clock.clone());
+        let enders = Pool::new("peerage-end", 1, clock.clone());
         Arc::new(Shared {
             capabilities: transport.capabilities(),
             transport: Arc::new(transport),
@@ -171,7 +172,7 @@ impl<T: Transport> Shared<T> {
             queue: Queue::new(),
             connectors,
             closers,
-            enders: Pool::new("peerage-end", 1),
+            enders,
             connects: Connects::default(),
             counters: Counters::default(),
             probes: Mutex::default(),
@@ -220,6 +221,11 @@ impl<T: Transport> Shared<T> {
         }
         self.counters.stale_report();
         Reported::Stale
+    }
+
+    /// Drops replaced snapshots that nobody looks at; answers whether some are still looked at.
+    pub(crate) fn sweep(&self) -> bool {
+        self.names.sweep() | self.registered.sweep()
     }
 
     pub(crate) fn live(&self) -> usize {
@@ -277,9 +283,8 @@ impl<T: Transport> Shared<T> {
 
     /// Hands a job to the closing threads.
     pub(crate) fn close_later(&self, id: u64, job: Job) {
-        if !self.closers.submit(id, job) {
-            self.queue.wake();
-        }
+        self.closers.submit(id, job);
+        self.queue.wake(); // it watches that none takes too long
     }
 
     /// A connect failed by a fault of this process: how long everybody waits.

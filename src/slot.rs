@@ -21,6 +21,7 @@
 //! | slow | the lane, tickets, `ready()`, removers: slow.rs | |
 
 use crate::bay::Bay;
+use crate::gate::Stripe;
 use crate::name::PeerId;
 use crate::note::{Note, Notes};
 use crate::queue::{DRAINED, Link, Node, REPORTED, WANTED};
@@ -38,15 +39,17 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-#[repr(align(128))]
+// In this order, because the first cache line is read by every lease and written only by transitions: what handles and
+// transfers write comes after the bays.
+#[repr(C, align(128))]
 pub(crate) struct Slot<T: Transport> {
     word: AtomicU64,
     version: AtomicU32,
     index: u32,
     wanted: AtomicU64,
-    bays: [Bay<T::Connection>; 2],
     /// The table this slot is a part of. Valid while the slot is counted: each life holds one strong reference.
     home: *const Shared<T>,
+    bays: [Bay<T::Connection>; 2],
     link: CachePadded<Link<Slot<T>>>,
     references: AtomicUsize,
     pub(crate) record: RecordCell,
@@ -132,15 +135,15 @@ impl<T: Transport> Slot<T> {
             .map_err(Word::from_bits)
     }
 
-    /// Enters the current generation's bay. `Ok`: the word that was admitted. `Err`: the word that was not Ready.
+    /// Enters the current generation's bay. `Err`: the word that was not Ready.
     #[inline(always)]
-    pub(crate) fn enter(&self, stripe: u32) -> Result<Word, Word> {
+    pub(crate) fn enter(&self, stripe: u32) -> Result<Entered, Word> {
         self.enter_if(stripe, || true)
     }
 
     /// The same by id: `None` if the slot is in another life.
     #[inline(always)]
-    pub(crate) fn enter_by_id(&self, version: u32, stripe: u32) -> Option<Result<Word, Word>> {
+    pub(crate) fn enter_by_id(&self, version: u32, stripe: u32) -> Option<Result<Entered, Word>> {
         let mut same_life = true;
         let entered = self.enter_if(stripe, || {
             // ord! Acquire, after the word: see `begin_life`.
@@ -153,7 +156,7 @@ impl<T: Transport> Slot<T> {
 
     /// `wanted_life` is asked between the first look at a word and its use.
     #[inline(always)]
-    fn enter_if(&self, stripe: u32, mut wanted_life: impl FnMut() -> bool) -> Result<Word, Word> {
+    fn enter_if(&self, stripe: u32, mut wanted_life: impl FnMut() -> bool) -> Result<Entered, Word> {
         // ord! Acquire: pairs with the publisher's CAS. model: bays::every_use_precedes_the_close_one_stripe
         //      fails if: relaxed-word
         let mut seen = self.word();
@@ -162,16 +165,17 @@ impl<T: Transport> Slot<T> {
                 return Err(seen);
             }
             let Some(bay) = seen.bay() else { return Err(seen) };
-            if self.bays[bay].gate.enter(stripe) {
+            if let Some(place) = self.bays[bay].gate.enter(stripe) {
+                let entered = Entered { word: seen, stripe: NonNull::from(place) };
                 // The second look: a gate that was reopened may have admitted us to a later generation. Relaxed would do,
                 // because the entering CAS acquired the reopening.
                 //      model: bays::every_use_precedes_the_close_one_stripe   fails if: no-second-look
                 let now = self.word();
                 if now == seen {
-                    return Ok(seen);
+                    return Ok(entered);
                 }
-                // SAFETY: we entered this bay on this stripe just now, and leave it once.
-                unsafe { Slot::leave(NonNull::from(self), bay, stripe) };
+                // SAFETY: we entered this slot just now, and leave it once.
+                unsafe { Slot::leave(NonNull::from(self), entered) };
                 seen = now;
             } else {
                 let now = self.word();
@@ -181,15 +185,18 @@ impl<T: Transport> Slot<T> {
         }
     }
 
-    /// Leaves a bay that was entered on this stripe.
+    /// Leaves the bay that was entered.
     ///
     /// # Safety
-    /// The caller entered `bay` on `stripe` and leaves it for the first time. Unless it holds a counted reference, it must
-    /// not use the slot afterwards.
+    /// The caller entered this slot, was answered `entered`, and leaves for the first time. Unless it holds a counted
+    /// reference, it must not use the slot afterwards.
     #[inline(always)]
-    pub(crate) unsafe fn leave(slot: NonNull<Self>, bay: usize, stripe: u32) {
-        // SAFETY: the bay is not drained while the caller is inside, and holds a reference of the slot until it is.
-        if unsafe { slot.as_ref() }.bays[bay].gate.leave(stripe) {
+    pub(crate) unsafe fn leave(slot: NonNull<Self>, entered: Entered) {
+        let bay = entered.bay();
+        // SAFETY: the bay is not drained while the caller is inside, and holds a reference of the slot until it is; the
+        // stripe is a part of that bay's gate. Ends if: a gate gives up its stripes before the slab is gone.
+        let (slot_now, stripe) = unsafe { (slot.as_ref(), entered.stripe.as_ref()) };
+        if slot_now.bays[bay].gate.leave(stripe) {
             // SAFETY: the last one out; the bay keeps its reference until the driver takes the bit set here.
             unsafe { Slot::drained(slot, bay) };
         }
@@ -257,6 +264,23 @@ impl<T: Transport> Slot<T> {
 impl<T: Transport> fmt::Debug for Slot<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slot").field("id", &self.id()).field("word", &self.word()).finish_non_exhaustive()
+    }
+}
+
+/// What an entrant was admitted by and where it is counted, until it leaves.
+#[derive(Clone, Copy)]
+pub(crate) struct Entered {
+    pub(crate) word: Word,
+    stripe: NonNull<Stripe>,
+}
+
+impl Entered {
+    #[inline(always)]
+    pub(crate) fn bay(self) -> usize {
+        match self.word.bay() {
+            Some(bay) => bay,
+            None => unreachable!("only a Ready word admits"),
+        }
     }
 }
 
@@ -345,4 +369,26 @@ unsafe fn end_life<T: Transport>(slot: NonNull<Slot<T>>) {
     slot.record.clear().retire();
     home.slab.give_back(slot.id());
     drop(life);
+}
+
+#[cfg(all(test, not(peerage_loom)))]
+mod tests {
+    use super::*;
+    use crate::transport::memory::Memory;
+    use std::mem::offset_of;
+
+    #[test]
+    fn what_every_lease_reads_shares_no_cache_line_with_what_handles_and_transfers_write() {
+        let read = [offset_of!(Slot<Memory>, word), offset_of!(Slot<Memory>, version), offset_of!(Slot<Memory>, home)];
+        assert_eq!(read.map(|field| field / 128), [0; 3]);
+        for written in [
+            offset_of!(Slot<Memory>, link),
+            offset_of!(Slot<Memory>, references),
+            offset_of!(Slot<Memory>, in_flight),
+            offset_of!(Slot<Memory>, grants),
+            offset_of!(Slot<Memory>, slow),
+        ] {
+            assert!(written > offset_of!(Slot<Memory>, bays), "it would stop every sender");
+        }
+    }
 }

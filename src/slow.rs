@@ -83,11 +83,8 @@ pub(crate) struct Draining {
 
 pub(crate) struct Closing<C> {
     pub(crate) generation: Generation,
-    /// The closing thread's job.
-    pub(crate) job: u64,
     pub(crate) since: Instant,
     pub(crate) why: CloseReason,
-    pub(crate) overdue: bool,
     /// The native side asked to be called again, then.
     pub(crate) again: Option<(C, Instant)>,
     pub(crate) transfers_end_at: Option<Instant>,

@@ -1,34 +1,89 @@
 //! One value that many read and few replace. The only file that names arc-swap: its open soundness report (arc-swap #210)
 //! makes it a dependency to be able to take out.
+//!
+//! A replaced value is kept until nobody but us holds it, and dropped by whoever replaces the next one or by the driver:
+//! a reader who looked while it was replaced would otherwise drop it, and with it whatever it holds, on a sender's thread.
 
-pub(crate) use imp::Snapshot;
+use imp::Swap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub(crate) struct Snapshot<V> {
+    current: Swap<V>,
+    replaced: Mutex<Vec<Arc<V>>>,
+}
+
+impl<V> Snapshot<V> {
+    pub(crate) fn new(value: V) -> Self {
+        Snapshot { current: Swap::new(value), replaced: Mutex::new(Vec::new()) }
+    }
+
+    /// For a short look: the guard must not cross a wait.
+    #[inline(always)]
+    pub(crate) fn look(&self) -> imp::Look<V> {
+        self.current.look()
+    }
+
+    pub(crate) fn load(&self) -> Arc<V> {
+        self.current.load()
+    }
+
+    /// Replaces the value by what `f` makes of it, as often as somebody else is first; answers the value before. `f` may
+    /// refuse.
+    pub(crate) fn update<E>(&self, mut f: impl FnMut(&V) -> Result<V, E>) -> Result<Arc<V>, E> {
+        loop {
+            let seen = self.load();
+            let new = Arc::new(f(&seen)?);
+            if self.current.replace(&seen, new) {
+                self.lock().push(seen.clone());
+                self.sweep();
+                return Ok(seen);
+            }
+        }
+    }
+
+    /// Drops what was replaced and is not looked at any more; answers whether something is left.
+    pub(crate) fn sweep(&self) -> bool {
+        let mut replaced = self.lock();
+        // A count of one is ours, and nobody can find the value to count it up again.
+        let (gone, held) = std::mem::take(&mut *replaced).into_iter().partition(|old| Arc::strong_count(old) == 1);
+        *replaced = held;
+        let left = !replaced.is_empty();
+        drop(replaced);
+        drop::<Vec<_>>(gone);
+        left
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<V>>> {
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[cfg(not(peerage_loom))]
 mod imp {
     use arc_swap::{ArcSwap, Guard};
     use std::sync::Arc;
 
-    pub(crate) struct Snapshot<V>(ArcSwap<V>);
+    pub(super) type Look<V> = Guard<Arc<V>>;
 
-    impl<V> Snapshot<V> {
-        pub(crate) fn new(value: V) -> Self {
-            Snapshot(ArcSwap::from_pointee(value))
+    pub(super) struct Swap<V>(ArcSwap<V>);
+
+    impl<V> Swap<V> {
+        pub(super) fn new(value: V) -> Self {
+            Swap(ArcSwap::from_pointee(value))
         }
 
-        /// For a short look: the guard must not cross a wait.
         #[inline(always)]
-        pub(crate) fn look(&self) -> Guard<Arc<V>> {
+        pub(super) fn look(&self) -> Look<V> {
             self.0.load()
         }
 
-        pub(crate) fn load(&self) -> Arc<V> {
+        pub(super) fn load(&self) -> Arc<V> {
             self.0.load_full()
         }
 
-        /// Puts `new` in place of `seen`; gives `new` back if somebody else was first.
-        pub(crate) fn replace(&self, seen: &Arc<V>, new: Arc<V>) -> Result<(), Arc<V>> {
-            let before = self.0.compare_and_swap(seen, new.clone());
-            if Arc::ptr_eq(&before, seen) { Ok(()) } else { Err(new) }
+        /// Puts `new` in place of `seen`; false if somebody else was first.
+        pub(super) fn replace(&self, seen: &Arc<V>, new: Arc<V>) -> bool {
+            Arc::ptr_eq(&self.0.compare_and_swap(seen, new), seen)
         }
     }
 }
@@ -39,41 +94,60 @@ mod imp {
     use crate::sync::Mutex;
     use std::sync::Arc;
 
-    pub(crate) struct Snapshot<V>(Mutex<Arc<V>>);
+    pub(super) type Look<V> = Arc<V>;
 
-    impl<V> Snapshot<V> {
-        pub(crate) fn new(value: V) -> Self {
-            Snapshot(Mutex::new(Arc::new(value)))
+    pub(super) struct Swap<V>(Mutex<Arc<V>>);
+
+    impl<V> Swap<V> {
+        pub(super) fn new(value: V) -> Self {
+            Swap(Mutex::new(Arc::new(value)))
         }
 
-        pub(crate) fn look(&self) -> Arc<V> {
+        pub(super) fn look(&self) -> Look<V> {
             self.load()
         }
 
-        pub(crate) fn load(&self) -> Arc<V> {
+        pub(super) fn load(&self) -> Arc<V> {
             self.0.lock().clone()
         }
 
-        pub(crate) fn replace(&self, seen: &Arc<V>, new: Arc<V>) -> Result<(), Arc<V>> {
+        pub(super) fn replace(&self, seen: &Arc<V>, new: Arc<V>) -> bool {
             let mut now = self.0.lock();
-            if !Arc::ptr_eq(&now, seen) {
-                return Err(new);
+            let first = Arc::ptr_eq(&now, seen);
+            if first {
+                *now = new;
             }
-            *now = new;
-            Ok(())
+            first
         }
     }
 }
 
-impl<V> Snapshot<V> {
-    /// Replaces the value by what `f` makes of it, as often as somebody else is first. `f` may refuse.
-    pub(crate) fn update<E>(&self, mut f: impl FnMut(&V) -> Result<V, E>) -> Result<std::sync::Arc<V>, E> {
-        loop {
-            let seen = self.load();
-            let new = std::sync::Arc::new(f(&seen)?);
-            if self.replace(&seen, new).is_ok() {
-                return Ok(seen);
-            }
+#[cfg(all(test, not(peerage_loom)))]
+mod tests {
+    use super::*;
+
+    /// Tells which thread dropped it.
+    struct Held(std::sync::mpsc::Sender<std::thread::ThreadId>);
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            self.0.send(std::thread::current().id()).unwrap();
         }
+    }
+
+    #[test]
+    fn who_looks_never_drops_what_was_replaced_meanwhile() {
+        let (dropped, by) = std::sync::mpsc::channel();
+        let snapshot = Snapshot::new(Held(dropped.clone()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let look = snapshot.look();
+                drop(snapshot.update::<()>(|_| Ok(Held(dropped.clone()))));
+                drop(look);
+            });
+        });
+        by.try_recv().unwrap_err();
+        assert!(!snapshot.sweep(), "nobody looks any more");
+        assert_eq!(by.try_recv(), Ok(std::thread::current().id()));
     }
 }

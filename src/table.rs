@@ -30,7 +30,11 @@ use std::time::Instant;
 
 /// All peers of this process: cheap to clone, used from any thread and task. Dropping the last clone starts a shutdown and
 /// waits for nothing; leases and handles outlive it safely.
-pub struct PeerTable<T: Transport>(Arc<Owner<T>>);
+pub struct PeerTable<T: Transport> {
+    /// The same as the owner's, one step nearer: a lease by id starts here.
+    shared: Arc<Shared<T>>,
+    owner: Arc<Owner<T>>,
+}
 
 struct Owner<T: Transport>(Arc<Shared<T>>);
 
@@ -42,13 +46,13 @@ impl<T: Transport> Drop for Owner<T> {
 
 impl<T: Transport> Clone for PeerTable<T> {
     fn clone(&self) -> Self {
-        PeerTable(self.0.clone())
+        PeerTable { shared: self.shared.clone(), owner: self.owner.clone() }
     }
 }
 
 impl<T: Transport> PeerTable<T> {
     pub(crate) fn new(shared: Arc<Shared<T>>) -> Self {
-        PeerTable(Arc::new(Owner(shared)))
+        PeerTable { owner: Arc::new(Owner(shared.clone())), shared }
     }
 
     /// Settings of a table over `transport`.
@@ -106,48 +110,29 @@ impl<T: Transport> PeerTable<T> {
     /// `None`: somebody else changed one of the names meanwhile.
     fn try_insert(&self, wanted: &[(PeerName, Arc<T::Address>)]) -> Result<Option<Vec<Peer<T>>>, InsertError> {
         let mut slots: HashMap<PeerName, SlotRef<T>> = HashMap::new();
-        let mut new = Vec::new();
-        let mut refused = None;
+        let mut new = NotListed(Vec::new());
         for (name, address) in wanted {
             if slots.contains_key(name) {
                 continue;
             }
-            match self.existing(name, address).and_then(|found| match found {
-                Some(slot) => Ok((slot, false)),
-                None => self.new_slot(name, address).map(|slot| (slot, true)),
-            }) {
-                Ok((slot, is_new)) => {
-                    if is_new {
-                        new.push((name.clone(), slot.clone()));
-                    }
-                    slots.insert(name.clone(), slot);
+            let slot = match self.existing(name, address)? {
+                Some(slot) => slot,
+                None => {
+                    let slot = self.new_slot(name, address)?;
+                    new.0.push((name.clone(), slot.clone()));
+                    slot
                 }
-                Err(error) => {
-                    refused = Some(error);
-                    break;
-                }
-            }
+            };
+            slots.insert(name.clone(), slot);
         }
-        let added = match refused {
-            None => self.shared().names.add(&new),
-            Some(error) => {
-                self.discard(new);
-                return Err(error);
-            }
-        };
-        match added {
+        match self.shared().names.add(&new.0) {
             Ok(()) => {
+                new.0.clear();
                 let peer = |name: &PeerName| Peer::new(name.clone(), slots[name].clone());
                 Ok(Some(wanted.iter().map(|(name, _)| peer(name)).collect()))
             }
-            Err(NotAdded::Taken) => {
-                self.discard(new);
-                Ok(None)
-            }
-            Err(NotAdded::ShutDown) => {
-                self.discard(new);
-                Err(InsertError::ShutDown { name: wanted[0].0.clone() })
-            }
+            Err(NotAdded::Taken) => Ok(None),
+            Err(NotAdded::ShutDown) => Err(InsertError::ShutDown { name: wanted[0].0.clone() }),
         }
     }
 
@@ -187,11 +172,12 @@ impl<T: Transport> PeerTable<T> {
         let shared = self.shared();
         let limit = shared.config.max_peers;
         let too_many = || InsertError::TooManyPeers { name: name.clone(), limit };
+        let generation = shared.next_generation();
+        // Before the peer is counted: it shows the address, which may panic.
+        let slow = Slow::new(name.clone(), address.clone(), generation, shared.clock.now());
         if !shared.count_peers(1) {
             return Err(too_many());
         }
-        let generation = shared.next_generation();
-        let slow = Slow::new(name.clone(), address.clone(), generation, shared.clock.now());
         let home: *const Shared<T> = Arc::as_ptr(shared);
         let Some(place) = shared.slab.claim(|index| Slot::new(index, shared.config.stripes, home)) else {
             shared.peer_removed();
@@ -200,12 +186,6 @@ impl<T: Transport> PeerTable<T> {
         let slot = place.begin_life(shared, generation, slow);
         locked(&slot, |lane| lane.start_lane(slot.clone()));
         Ok(slot)
-    }
-
-    fn discard(&self, new: Vec<(PeerName, SlotRef<T>)>) {
-        for (_, slot) in new {
-            locked(&slot, |lane| lane.discard());
-        }
     }
 
     /// The peer called `name`, if there is one. A counted handle: keep it rather than ask for it per send.
@@ -248,9 +228,8 @@ impl<T: Transport> PeerTable<T> {
         let shared = self.shared();
         let unknown = NotReady::nobody(Reason::Unknown);
         let slot = shared.slab.place(id.index).ok_or(unknown)?;
-        let stripe = stripe_of_thread();
-        match slot.enter_by_id(id.version, stripe) {
-            Some(Ok(word)) => Ok(Lease::entered(slot, word, stripe)),
+        match slot.enter_by_id(id.version, stripe_of_thread()) {
+            Some(Ok(entered)) => Ok(Lease::of(slot, entered)),
             Some(Err(word)) => match shared.upgrade(id) {
                 Some(slot) => Err(slot.refuse(word)),
                 None => Err(unknown),
@@ -298,7 +277,18 @@ impl<T: Transport> PeerTable<T> {
     }
 
     fn shared(&self) -> &Arc<Shared<T>> {
-        &self.0.0
+        &self.shared
+    }
+}
+
+/// New slots that are not in the names yet. They end with this, also when a user's address panics.
+struct NotListed<T: Transport>(Vec<(PeerName, SlotRef<T>)>);
+
+impl<T: Transport> Drop for NotListed<T> {
+    fn drop(&mut self) {
+        for (_, slot) in self.0.drain(..) {
+            locked(&slot, |lane| lane.discard());
+        }
     }
 }
 

@@ -55,7 +55,7 @@ fn disconnect() -> MemoryError {
 fn two_threads_that_both_see_a_peer_absent_add_it_once() {
     let world = world();
     let World { memory, peer, .. } = &world;
-    let both = Barrier::new(2);
+    let both = Barrier::new(3);
     let add = || {
         assert!(peer.lease().is_err(), "absent");
         both.wait();
@@ -64,6 +64,7 @@ fn two_threads_that_both_see_a_peer_absent_add_it_once() {
     let hold = memory.steps().hold(Step::Connect, "p");
     let [one, two] = thread::scope(|scope| {
         let adders = [scope.spawn(add), scope.spawn(add)];
+        both.wait();
         hold.wait_reached(1);
         hold.release();
         adders.map(|adder| adder.join().unwrap())

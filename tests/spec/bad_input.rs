@@ -4,6 +4,7 @@ use crate::common::*;
 use peerage::transport::memory::{Fabric, MemoryAddress};
 use peerage::{BuildError, InsertError, MAX_NAME, NameError, PeerName, PeerTable, Reason, Transport};
 use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// One line, in small letters, without control characters.
 fn reads_well(error: &dyn Error) {
@@ -147,4 +148,19 @@ fn settings_that_make_no_sense_build_nothing() {
         assert!(matches!(error, BuildError::Zero { .. }), "{error:?}");
         reads_well(&error);
     }
+}
+
+#[test]
+fn an_address_that_panics_harms_its_own_insert_and_leaves_nothing_behind() {
+    let table = PeerTable::builder(Custom::new(|_| {}, |_, _| {})).max_peers(2).build().unwrap();
+    let live = table.insert("live", Place("here")).unwrap();
+    for hostile in ["no text", "no comparing"] {
+        let batch = || [("new", "there"), ("live", hostile)].map(|(of, at)| (name(of), Place(at)));
+        assert!(catch_unwind(AssertUnwindSafe(|| table.insert_many(batch()))).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| table.insert("other", Place("no text")))).is_err());
+    }
+    assert_eq!(table.snapshot().peers.len(), 1);
+    table.insert("room for one more", Place("there")).unwrap();
+    live.wait_ready(far()).unwrap();
+    assert!(block_on(table.shutdown(far())).is_clean());
 }

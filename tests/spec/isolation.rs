@@ -3,6 +3,7 @@
 use crate::common::*;
 use peerage::transport::memory::{MemoryError, Step};
 use peerage::{ErrorClass, Liveness, Phase, ReadyError, Removed};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -138,4 +139,63 @@ fn a_probe_that_hangs_delays_no_close_and_is_answered_at_its_deadline() {
     world.advance(TIMEOUT);
     assert_eq!(block_on(removal), Removed::Removed);
     assert_ne!(block_on(probe), Liveness::Alive);
+}
+
+#[test]
+fn a_peer_in_line_gets_its_permit_also_while_somebody_else_holds_its_state_for_a_moment() {
+    for _ in 0..20 {
+        let world = world_with(|builder| builder.max_concurrent_connects(1));
+        let hold = world.memory.steps().hold(Step::Connect, "a");
+        let (a, b) = (world.peer("a"), world.peer("b"));
+        assert!(a.lease().is_err());
+        hold.wait_reached(1);
+        let mut second = b.ready();
+        assert!(poll_once(&mut second).is_pending());
+        world.settle();
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        drop(world.table.peer("b"))
+                    }
+                });
+            }
+            hold.release();
+            eventually("a is ready", || a.phase() == Phase::Ready);
+            over.store(true, Ordering::Relaxed);
+        });
+        block_on(second).unwrap();
+    }
+}
+
+#[test]
+fn a_close_of_what_came_too_late_that_is_held_for_ever_delays_no_other_close_either() {
+    let world = world_with(|builder| builder.max_concurrent_closes(1).close_timeout(TIMEOUT).connect_timeout(TIMEOUT));
+    let hold = world.memory.steps().hold(Step::Connect, "p");
+    let closes = world.memory.steps().hold(Step::Close, "p");
+    let (p, q) = (world.peer("p"), world.connected("q"));
+    assert!(p.lease().is_err());
+    hold.wait_reached(1);
+    world.advance(TIMEOUT);
+    hold.release();
+    closes.wait_reached(1);
+    let removal = q.remove(world.after(TIMEOUT * 100));
+    world.advance(TIMEOUT);
+    assert_eq!(block_on(removal), Removed::Removed);
+}
+
+#[test]
+fn closes_that_hang_one_after_the_other_delay_no_other_close() {
+    let world = world_with(|builder| builder.max_concurrent_closes(1).close_timeout(TIMEOUT));
+    let hanging = ["a", "b", "c"];
+    let holds = hanging.map(|name| world.memory.steps().hold(Step::Close, name));
+    let peers = hanging.map(|name| world.connected(name));
+    let _removals = peers.map(|peer| peer.remove(world.after(TIMEOUT * 100)));
+    let healthy = world.connected("d").remove(world.after(TIMEOUT * 100));
+    for hold in &holds {
+        hold.wait_reached(1);
+        world.advance(TIMEOUT);
+    }
+    assert_eq!(block_on(healthy), Removed::Removed);
 }

@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use peerage::transport::memory::{Ending, Step};
-use peerage::{Capabilities, Phase, ReadyError};
+use peerage::{Capabilities, Phase, ReadyError, Reason};
 use std::collections::HashSet;
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -129,4 +129,25 @@ fn where_the_transport_allows_two_the_next_connects_while_the_old_one_drains_but
     eventually("the second is closed", || world.closes("p") == 2);
     let closes = world.memory.log().into_iter().filter(|call| call.step == Step::Close);
     assert!(closes.into_iter().all(|close| close.ending == Some(Ending::Done)));
+}
+
+#[test]
+fn who_waits_for_a_running_attempt_is_not_told_of_an_older_connection_that_is_kept_in_use() {
+    let drain = Duration::from_secs(2);
+    let world = world_with(|builder| builder.drain_deadline(drain).connect_timeout(drain * 10));
+    let peer = world.connected("p");
+    let lease = peer.lease().unwrap();
+    peer.report(lease.generation(), &broken());
+    world.wait_out_backoff(&peer);
+    let hold = world.memory.steps().hold(Step::Connect, "p");
+    let mut waiter = peer.ready();
+    assert!(poll_once(&mut waiter).is_pending());
+    hold.wait_reached(1);
+    world.advance(drain);
+    assert!(poll_once(&mut waiter).is_pending());
+    hold.release();
+    let generation = block_on(waiter).unwrap();
+    world.advance(drain);
+    let record = peer.record().unwrap();
+    assert_eq!((record.generation, record.reason), (generation, Reason::Ready));
 }

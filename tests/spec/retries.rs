@@ -171,3 +171,22 @@ fn a_peer_that_does_not_live_fails_with_its_name_and_connects_once_it_does<F: Fl
 }
 
 with_transports!(a_peer_that_does_not_live_fails_with_its_name_and_connects_once_it_does);
+
+#[test]
+fn who_joined_an_attempt_that_failed_has_not_asked_for_another() {
+    let world = world();
+    let peer = world.peer("p");
+    let hold = world.memory.steps().hold(Step::Connect, "p");
+    let mut first = peer.ready();
+    assert!(poll_once(&mut first).is_pending());
+    hold.wait_reached(1);
+    let mut joined = peer.ready();
+    assert!(poll_once(&mut joined).is_pending());
+    assert!(peer.lease().is_err());
+    world.memory.steps().fail_next(Step::Connect, "p", 1, broken());
+    hold.release();
+    assert!(block_on(first).is_err() && block_on(joined).is_err());
+    world.settle();
+    world.advance(HOUR);
+    assert_eq!((peer.phase(), world.connects("p")), (Phase::Failed, 1));
+}

@@ -2,7 +2,7 @@
 //! proven quiescence, else quarantined, bounded and visible.
 
 use crate::common::*;
-use peerage::transport::memory::{Memory, MemoryError, Step};
+use peerage::transport::memory::{CloseAnswer, Memory, MemoryError, Step};
 use peerage::{
     Access, Capabilities, DataPlane, ErrorClass, Grant, Outcome, Phase, PostError, Refusal, Region, RegisterError,
     Sent, Slice, Transfer, TransferError,
@@ -241,4 +241,30 @@ fn a_region_is_deregistered_once_nothing_uses_it_and_is_unknown_afterwards() {
     assert!(matches!(world.table.deregister(local.region()), Err(RegisterError::NotRegistered { .. })));
     let lease = peer.lease().unwrap();
     assert!(matches!(lease.write(&local, grant.remote()), Err(PostError::NotRegistered { .. })));
+}
+
+#[test]
+fn a_transfer_ends_at_the_drain_deadline_also_when_the_close_over_it_hangs_or_leaks() {
+    for leaks in [false, true] {
+        let world = world_with(|builder| builder.drain_deadline(DRAIN).close_timeout(DRAIN * 10));
+        let peer = world.connected("p");
+        let completes = world.memory.steps().hold(Step::Complete, "p");
+        let closes = world.memory.steps().hold(Step::Close, "p");
+        let (local, _grant, transfer) = write(&world, &peer);
+        completes.wait_reached(1);
+        peer.report(peer.generation(), &broken());
+        closes.wait_reached(1);
+        if leaks {
+            world.memory.steps().close_next("p", 1, CloseAnswer::Leaked("kept"));
+            closes.release();
+            eventually("it is counted", || world.table.snapshot().leaked == 1);
+        }
+        assert_eq!(transfer.try_outcome(), None);
+        world.advance(DRAIN);
+        assert_eq!(transfer.try_outcome(), Some(Outcome::Unknown));
+        assert!(!transfer.is_quiescent() && peer.status().quarantined == 1);
+        assert!(world.table.deregister(local.region()).is_err());
+        completes.release();
+        eventually("it is quiescent", || transfer.is_quiescent());
+    }
 }

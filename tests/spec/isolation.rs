@@ -191,7 +191,11 @@ fn closes_that_hang_one_after_the_other_delay_no_other_close() {
     let hanging = ["a", "b", "c"];
     let holds = hanging.map(|name| world.memory.steps().hold(Step::Close, name));
     let peers = hanging.map(|name| world.connected(name));
-    let _removals = peers.map(|peer| peer.remove(world.after(TIMEOUT * 100)));
+    let _removals = peers.map(|peer| {
+        let removal = peer.remove(world.after(TIMEOUT * 100));
+        world.settle(); // so that they close in this order
+        removal
+    });
     let healthy = world.connected("d").remove(world.after(TIMEOUT * 100));
     for hold in &holds {
         hold.wait_reached(1);

@@ -20,6 +20,8 @@ use std::time::Instant;
 
 const ENDED: u32 = 1;
 const QUIESCENT: u32 = 2;
+/// Quiescent, and counted out of its peer and its region.
+const COUNTED_OUT: u32 = 4;
 
 /// Tells the transfers of one process apart. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -205,13 +207,16 @@ impl Core {
         if let Some(home) = leaves {
             home.quiescent(self.id, before & ENDED != 0);
         }
+        if new & QUIESCENT != 0 {
+            self.state.fetch_or(COUNTED_OUT, Ordering::AcqRel);
+        }
         if let Some(outcome) = outcome.filter(|_| new & ENDED != 0) {
             self.ended.resolve(outcome);
         }
     }
 
     fn is_quiescent(&self) -> bool {
-        self.state.load(Ordering::Acquire) & QUIESCENT != 0
+        self.state.load(Ordering::Acquire) & COUNTED_OUT != 0
     }
 }
 

@@ -1,6 +1,5 @@
 //! Our handle of one remote agent, and what it can be asked.
 
-use crate::clock::Clock;
 use crate::error::{NotReady, ReadyError, Reason, WouldDeadlock};
 use crate::lease::Lease;
 use crate::name::{PeerId, PeerName};
@@ -12,7 +11,7 @@ use crate::slot::{Slot, SlotRef};
 use crate::slow::{Ended, Join, locked};
 use crate::state::{Generation, Phase, Word};
 use crate::transport::{CloseReason, Liveness, ProbeContext, Reported, Transport};
-use crate::wait::{Cell, Wait};
+use crate::wait::{Cell, Pending, Wait};
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
@@ -147,7 +146,7 @@ impl<T: Transport> Peer<T> {
         } else if home.driver_died.load(Ordering::Acquire) {
             cell.resolve(Removed::DriverDied);
         }
-        Ok(Removal { wait: Wait::new(cell), clock: home.clock.clone() })
+        Ok(Removal(Pending::new(cell, home.clock.clone())))
     }
 
     /// The full state as plain data: what the last transition was and why. `None` between two transitions, for a moment.
@@ -184,7 +183,7 @@ impl<T: Transport> Peer<T> {
             home.close_later(job, Box::new(ask));
             home.queue.wake();
         }
-        Probe { wait: Wait::new(cell), clock: home.clock.clone() }
+        Probe(Pending::new(cell, home.clock.clone()))
     }
 
     fn probe_now(&self, deadline: Instant) -> Liveness {
@@ -242,10 +241,7 @@ impl<T: Transport> fmt::Debug for Ready<T> {
 
 /// A future of how a removal ended, or of where it stood at its deadline.
 #[derive(Debug)]
-pub struct Removal {
-    wait: Wait<Removed>,
-    clock: Clock,
-}
+pub struct Removal(Pending<Removed>);
 
 impl Removal {
     /// Blocks this thread until the removal's deadline at the latest.
@@ -253,17 +249,14 @@ impl Removal {
     /// # Errors
     /// [`WouldDeadlock`] on a thread of a table; the removal goes on.
     pub fn wait(self) -> Result<Removed, WouldDeadlock> {
-        if is_table_thread() {
-            return Err(WouldDeadlock);
-        }
-        Ok(self.wait.cell().wait(None, &self.clock).expect("without a deadline there is an outcome"))
+        self.0.wait()
     }
 }
 
 impl Future for Removal {
     type Output = Removed;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Removed> {
-        Pin::new(&mut self.wait).poll(cx)
+        Pin::new(&mut self.0).poll(cx)
     }
 }
 
@@ -290,10 +283,7 @@ pub enum Removed {
 
 /// A future of a probe's answer.
 #[derive(Debug)]
-pub struct Probe {
-    wait: Wait<Liveness>,
-    clock: Clock,
-}
+pub struct Probe(Pending<Liveness>);
 
 impl Probe {
     /// Blocks this thread for the answer.
@@ -301,17 +291,14 @@ impl Probe {
     /// # Errors
     /// [`WouldDeadlock`] on a thread of a table.
     pub fn wait(self) -> Result<Liveness, WouldDeadlock> {
-        if is_table_thread() {
-            return Err(WouldDeadlock);
-        }
-        Ok(self.wait.cell().wait(None, &self.clock).expect("without a deadline there is an outcome"))
+        self.0.wait()
     }
 }
 
 impl Future for Probe {
     type Output = Liveness;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Liveness> {
-        Pin::new(&mut self.wait).poll(cx)
+        Pin::new(&mut self.0).poll(cx)
     }
 }
 

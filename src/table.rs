@@ -1,7 +1,6 @@
 //! All peers of this process.
 
 use crate::builder::Builder;
-use crate::clock::Clock;
 use crate::error::{GrantError, InsertError, NotReady, Reason, RegisterError, WouldDeadlock};
 use crate::gate::stripe_of_thread;
 use crate::grant::{Access, Grant};
@@ -10,7 +9,6 @@ use crate::lease::Lease;
 use crate::name::{PeerId, PeerName};
 use crate::names::{Found, NotAdded};
 use crate::peer::{Peer, PeerStatus};
-use crate::pool::is_table_thread;
 use crate::region::{Region, RegionId, Slice};
 use crate::shared::{Registration, Shared, ShutdownRequest, lock};
 use crate::shutdown;
@@ -18,7 +16,7 @@ use crate::slot::{Slot, SlotRef};
 use crate::slow::{Slow, locked};
 use crate::state::{Generation, Phase};
 use crate::transport::{DataPlane, Transport};
-use crate::wait::{Cell, Wait};
+use crate::wait::{Cell, Pending};
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
@@ -273,7 +271,7 @@ impl<T: Transport> PeerTable<T> {
             lock(&shared.shutdown).push(request);
             shared.queue.wake();
         }
-        Shutdown { wait: Wait::new(cell), clock: shared.clock.clone() }
+        Shutdown(Pending::new(cell, shared.clock.clone()))
     }
 
     fn shared(&self) -> &Arc<Shared<T>> {
@@ -395,10 +393,7 @@ impl NotReady {
 
 /// A future of what a shutdown could not take back.
 #[derive(Debug)]
-pub struct Shutdown {
-    wait: Wait<ShutdownReport>,
-    clock: Clock,
-}
+pub struct Shutdown(Pending<ShutdownReport>);
 
 impl Shutdown {
     /// Blocks this thread until the shutdown's deadline at the latest.
@@ -406,17 +401,14 @@ impl Shutdown {
     /// # Errors
     /// [`WouldDeadlock`] on a thread of a table; the shutdown goes on.
     pub fn wait(self) -> Result<ShutdownReport, WouldDeadlock> {
-        if is_table_thread() {
-            return Err(WouldDeadlock);
-        }
-        Ok(self.wait.cell().wait(None, &self.clock).expect("without a deadline there is an outcome"))
+        self.0.wait()
     }
 }
 
 impl Future for Shutdown {
     type Output = ShutdownReport;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ShutdownReport> {
-        Pin::new(&mut self.wait).poll(cx)
+        Pin::new(&mut self.0).poll(cx)
     }
 }
 

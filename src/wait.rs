@@ -1,6 +1,8 @@
 //! One outcome, many waiters: a cell that is resolved once and read by threads and by futures of any runtime.
 
 use crate::clock::Clock;
+use crate::error::WouldDeadlock;
+use crate::pool::is_table_thread;
 use crate::sync::{Arc, Condvar, Mutex};
 use std::fmt;
 use std::future::Future;
@@ -125,6 +127,38 @@ impl<O: Clone> Drop for Wait<O> {
 impl<O: Clone + fmt::Debug> fmt::Debug for Wait<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Wait").field(&self.cell.peek()).finish()
+    }
+}
+
+/// The end of something that the table's threads bring about: a future, or a wait of any other thread.
+pub(crate) struct Pending<O: Clone> {
+    wait: Wait<O>,
+    clock: Clock,
+}
+
+impl<O: Clone> Pending<O> {
+    pub(crate) fn new(cell: Arc<Cell<O>>, clock: Clock) -> Self {
+        Pending { wait: Wait::new(cell), clock }
+    }
+
+    pub(crate) fn wait(&self) -> Result<O, WouldDeadlock> {
+        if is_table_thread() {
+            return Err(WouldDeadlock);
+        }
+        Ok(self.wait.cell.wait(None, &self.clock).expect("without a deadline there is an outcome"))
+    }
+}
+
+impl<O: Clone> Future for Pending<O> {
+    type Output = O;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O> {
+        Pin::new(&mut self.wait).poll(cx)
+    }
+}
+
+impl<O: Clone + fmt::Debug> fmt::Debug for Pending<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.wait, f)
     }
 }
 

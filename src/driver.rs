@@ -162,14 +162,16 @@ impl<T: Transport> Driver<T> {
         let (now, live, shared) = (self.shared.clock.now(), self.shared.live(), &self.shared);
         self.shutdowns.retain_mut(|request| {
             let over = request.deadline.is_some_and(|at| at <= now);
-            if (live == 0 || over) && !std::mem::replace(&mut request.submitted, true) {
+            if request.submitted.is_none() && (live == 0 || over) {
                 shutdown::submit_report(shared, request.cell.clone());
+                request.submitted = Some(now);
             }
-            let late = request.deadline.is_some_and(|at| at + ENDING <= now);
+            // From the submission: this turn may itself come late.
+            let late = over && request.submitted.is_some_and(|at| at + ENDING <= now);
             if late && request.cell.peek().is_none() {
                 request.cell.resolve(shutdown::report(shared));
             }
-            !late && request.cell.peek().is_none() && (request.deadline.is_some() || !request.submitted)
+            !late && request.cell.peek().is_none() && (request.deadline.is_some() || request.submitted.is_none())
         });
     }
 
@@ -203,10 +205,10 @@ impl<T: Transport> Driver<T> {
         let looked_at = self.shared.sweep();
         let soon = (!self.deferred.is_empty() || held_up || starved || looked_at).then(|| now + TRY_AGAIN);
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
-        let shutdown = self
-            .shutdowns
-            .iter()
-            .filter_map(|request| request.deadline.map(|at| if request.submitted { at + ENDING } else { at }));
+        let shutdown = self.shutdowns.iter().filter_map(|request| {
+            let submitted = request.submitted.map(|at| at + ENDING);
+            request.deadline.map(|at| submitted.map_or(at, |submitted| at.max(submitted)))
+        });
         let probe = self.probes.iter().map(|probe| probe.deadline).min();
         match [soon, timer, shutdown.min(), probe, overdue].into_iter().flatten().min() {
             None => thread::park(),

@@ -73,8 +73,8 @@ pub(crate) struct ShutdownRequest {
     /// `None`: when nothing is left.
     pub(crate) deadline: Option<Instant>,
     pub(crate) cell: Arc<Cell<ShutdownReport>>,
-    /// The job that takes registrations back and reports has been submitted.
-    pub(crate) submitted: bool,
+    /// When the job that takes registrations back and reports was submitted.
+    pub(crate) submitted: Option<Instant>,
 }
 
 /// Somebody waits for a peer's answer.

@@ -32,7 +32,7 @@ pub(crate) fn begin<T: Transport>(shared: &Shared<T>) {
 
 /// The last handle of the table is gone: the same, without anybody who waits, and without blocking who dropped it.
 pub(crate) fn abandon<T: Transport>(shared: &Arc<Shared<T>>) {
-    let request = ShutdownRequest { deadline: None, cell: Arc::new(Cell::new()), submitted: false };
+    let request = ShutdownRequest { deadline: None, cell: Arc::new(Cell::new()), submitted: None };
     let home = shared.clone();
     shared.end_later(Box::new(move || {
         begin(&home);

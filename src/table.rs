@@ -264,7 +264,7 @@ impl<T: Transport> PeerTable<T> {
         let shared = self.shared();
         shutdown::begin(shared);
         let cell = Arc::new(Cell::new());
-        let request = ShutdownRequest { deadline: Some(deadline), cell: cell.clone(), submitted: false };
+        let request = ShutdownRequest { deadline: Some(deadline), cell: cell.clone(), submitted: None };
         if shared.driver_died.load(Ordering::Acquire) {
             shutdown::submit_report(shared, request.cell);
         } else {

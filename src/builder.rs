@@ -156,7 +156,10 @@ impl<T: Transport> Builder<T> {
             .name("peerage-driver".into())
             .spawn(move || driver.run())
             .map_err(BuildError::Thread)?;
+        #[cfg(not(peerage_loom))]
         shared.queue.driven_by(driver.thread().clone());
+        #[cfg(peerage_loom)]
+        drop(driver); // models drive their tables themselves
         let weak = Arc::downgrade(&shared);
         shared.clock.on_advance(move || {
             if let Some(shared) = weak.upgrade() {

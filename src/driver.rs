@@ -63,6 +63,20 @@ impl<T: Transport> Driver<T> {
 
     /// One look at everything; false when the table has ended.
     fn turn(&mut self) -> bool {
+        let moved = self.look();
+        let overdue = self.shared.closers.give_up_older_than(self.shared.config.close_timeout);
+        if moved {
+            return true;
+        }
+        if self.has_ended() {
+            return false;
+        }
+        self.sleep(overdue);
+        true
+    }
+
+    /// Moves all that can be moved now; answers whether there was anything.
+    pub(crate) fn look(&mut self) -> bool {
         let shared = self.shared.clone();
         let mut moved = false;
         for (slot, events) in shared.queue.take() {
@@ -77,15 +91,7 @@ impl<T: Transport> Driver<T> {
         self.serve_line();
         self.serve_shutdowns();
         self.serve_probes();
-        let overdue = shared.closers.give_up_older_than(shared.config.close_timeout);
-        if moved {
-            return true;
-        }
-        if self.has_ended() {
-            return false;
-        }
-        self.sleep(overdue);
-        true
+        moved
     }
 
     fn step(&mut self, slot: SlotRef<T>, events: u32, from_line: bool) {
@@ -188,7 +194,7 @@ impl<T: Transport> Driver<T> {
         });
     }
 
-    fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.shared.abandoned.load(Ordering::Acquire)
             && self.shared.live() == 0
             && self.shutdowns.is_empty()

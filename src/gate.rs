@@ -87,7 +87,7 @@ impl Gate {
         for Stripe(stripe) in &self.stripes {
             // ord! AcqRel: Acquire for the uses of those who left an empty stripe; Release so that who finds it CLOSED
             //      finds the word moved on.
-            //      model: bays::every_use_precedes_the_close_two_stripes   fails if: close-acquire, close-release
+            //      model: bays::every_use_precedes_the_close_one_stripe   fails if: close-acquire, close-release
             if stripe.load(Ordering::Relaxed) & CLOSED == 0 && stripe.fetch_or(CLOSED, Ordering::AcqRel) == 0 {
                 drained |= self.stripe_drained();
             }
@@ -97,7 +97,7 @@ impl Gate {
 
     fn stripe_drained(&self) -> bool {
         // ord! AcqRel: collects every stripe's uses for the one that reaches zero.
-        //      model: bays::every_use_precedes_the_close_two_stripes   fails if: relaxed-left
+        //      model: bays::every_held_lease_precedes_the_close_two_stripes   fails if: relaxed-left
         self.left.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
@@ -145,10 +145,15 @@ pub(crate) fn stripe_of_thread() -> u32 {
     }
 }
 
-/// Models name their stripes themselves.
+#[cfg(peerage_loom)]
+loom::thread_local! {
+    /// Models name their stripes themselves.
+    pub(crate) static STRIPE: std::cell::Cell<u32> = std::cell::Cell::new(0);
+}
+
 #[cfg(peerage_loom)]
 pub(crate) fn stripe_of_thread() -> u32 {
-    0
+    STRIPE.with(std::cell::Cell::get)
 }
 
 #[cfg(all(test, not(peerage_loom)))]

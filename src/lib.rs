@@ -59,6 +59,8 @@ mod error;
 mod gate;
 mod grant;
 mod inbox;
+#[cfg(peerage_loom)]
+mod internal;
 mod lane;
 mod lease;
 mod name;
@@ -106,3 +108,10 @@ pub use transport::{
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;
+
+/// What the models in `loom-tests` need of the private code.
+#[cfg(peerage_loom)]
+#[doc(hidden)]
+pub mod __internal {
+    pub use crate::internal::*;
+}

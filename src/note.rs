@@ -5,7 +5,7 @@
 //! may drop it.
 
 use crate::state::Generation;
-use crate::sync::{AtomicPtr, Ordering};
+use crate::sync::{AtomicPtr, Ordering, Tracked};
 use std::ptr;
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ pub(crate) struct Note {
 struct Node {
     note: Note,
     next: *mut Node,
+    memory: Tracked,
 }
 
 pub(crate) struct Notes {
@@ -32,12 +33,13 @@ impl Notes {
     }
 
     pub(crate) fn push(&self, note: Note) {
-        let node = Box::into_raw(Box::new(Node { note, next: ptr::null_mut() }));
+        let node = Box::into_raw(Box::new(Node { note, next: ptr::null_mut(), memory: Tracked::default() }));
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             // SAFETY: until the CAS succeeds only this call knows the node.
             unsafe { (*node).next = head };
             // ord! Release: publishes the note. Pairs with the Acquire in `take`.
+            //      model: notes::each_generation_gets_its_own_error   fails if: relaxed-note
             match self.head.compare_exchange_weak(head, node, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => head = now,
@@ -51,6 +53,7 @@ impl Notes {
         let mut at = taken.next;
         // SAFETY: the nodes of a taken list are ours alone, and live until `taken` is dropped.
         while let Some(node) = unsafe { at.as_ref() } {
+            node.memory.touch();
             if node.note.generation == generation {
                 return (Some(node.note.clone()), taken);
             }

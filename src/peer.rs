@@ -200,7 +200,7 @@ impl<T: Transport> fmt::Debug for Peer<T> {
     }
 }
 
-fn join<T: Transport>(slot: &SlotRef<T>) -> Join {
+pub(crate) fn join<T: Transport>(slot: &SlotRef<T>) -> Join {
     let word = slot.word();
     if word.bay().is_some() {
         return Join::Ended(Ok(word.generation()));
@@ -372,7 +372,7 @@ impl<T: Transport> Slot<T> {
     }
 
     /// The record, if it is about `word`.
-    fn record_of(&self, word: Word) -> Option<Record> {
+    pub(crate) fn record_of(&self, word: Word) -> Option<Record> {
         self.record.read(|record| record.filter(|record| record.is_of(word)).cloned())
     }
 

@@ -23,6 +23,9 @@ pub(crate) struct Pool {
     clock: Clock,
     state: Mutex<State>,
     work: Condvar,
+    /// Orders in models what the mutex orders.
+    #[cfg(peerage_loom)]
+    handed_over: crate::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -41,12 +44,22 @@ struct State {
 impl Pool {
     /// `name` is the threads' name before their number; 15 bytes of it are seen in system tools.
     pub(crate) fn new(name: &'static str, places: usize, clock: Clock) -> Arc<Self> {
-        Arc::new(Pool { name, places, clock, state: Mutex::default(), work: Condvar::new() })
+        Arc::new(Pool {
+            name,
+            places,
+            clock,
+            state: Mutex::default(),
+            work: Condvar::new(),
+            #[cfg(peerage_loom)]
+            handed_over: crate::sync::Mutex::new(()),
+        })
     }
 
     /// Runs `job` when there is a place. `id` is not that of a waiting or running job. Never waits. False: the system
     /// refused the pool's first thread, and the driver must be woken to try again.
     pub(crate) fn submit(self: &Arc<Self>, id: u64, job: Job) -> bool {
+        #[cfg(peerage_loom)]
+        let _handed_over = self.handed_over.lock();
         let mut state = self.lock();
         state.waiting.push_back((id, job));
         self.start_thread(&mut state);
@@ -97,7 +110,17 @@ impl Pool {
         self.work.notify_all();
     }
 
+    /// The next job, for a model to run on a thread of its own.
+    #[cfg(peerage_loom)]
+    pub(crate) fn next_job(&self) -> Option<Job> {
+        let _handed_over = self.handed_over.lock();
+        self.lock().waiting.pop_front().map(|(_, job)| job)
+    }
+
     fn start_thread(self: &Arc<Self>, state: &mut State) {
+        if cfg!(peerage_loom) {
+            return; // models run the jobs themselves
+        }
         if state.idle >= state.waiting.len() || state.threads - state.overdue.len() >= self.places {
             return;
         }

@@ -9,6 +9,7 @@
 use crate::error::Reason;
 use crate::name::{Incarnation, PeerName};
 use crate::state::{Generation, Phase};
+use crate::sync::Tracked;
 use crossbeam_epoch::{Atomic, Collector, Guard, LocalHandle, Owned, Shared};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -44,22 +45,31 @@ pub struct Record {
 }
 
 /// The current record of a slot.
-pub(crate) struct RecordCell(Atomic<Record>);
+pub(crate) struct RecordCell {
+    kept: Atomic<Kept>,
+    #[cfg(peerage_loom)]
+    unseen: Unseen,
+}
+
+struct Kept {
+    record: Record,
+    memory: Tracked,
+}
 
 /// Space for a record, allocated before the lock under which it is filled.
-pub(crate) struct Draft(Owned<std::mem::MaybeUninit<Record>>);
+pub(crate) struct Draft(Owned<std::mem::MaybeUninit<Kept>>);
 
 impl Draft {
     pub(crate) fn new() -> Self {
         Draft(Owned::new(std::mem::MaybeUninit::uninit()))
     }
 
-    fn fill(self, record: Record) -> Owned<Record> {
-        let space = Box::into_raw(self.0.into_box()).cast::<Record>();
+    fn fill(self, record: Record) -> Owned<Kept> {
+        let space = Box::into_raw(self.0.into_box()).cast::<Kept>();
         // SAFETY: `space` is a live allocation of a record's layout that only we hold; it is initialised here and then
-        // owned as a record. `MaybeUninit<Record>` has the layout of `Record`.
+        // owned as a record. `MaybeUninit<Kept>` has the layout of `Kept`.
         unsafe {
-            space.write(record);
+            space.write(Kept { record, memory: Tracked::default() });
             Owned::from(Box::from_raw(space))
         }
     }
@@ -67,33 +77,53 @@ impl Draft {
 
 /// A replaced record, to be given to the collector after unlock.
 #[must_use]
-pub(crate) struct Retired(*const Record);
+pub(crate) struct Retired(*const Kept);
 
 // SAFETY: plain data that nobody reaches any more but readers who pinned before; it may be retired from any thread.
 unsafe impl Send for Retired {}
 
 impl RecordCell {
     pub(crate) fn empty() -> Self {
-        RecordCell(Atomic::null())
+        RecordCell {
+            kept: Atomic::null(),
+            #[cfg(peerage_loom)]
+            unseen: Unseen::default(),
+        }
     }
 
     /// Makes `record` the current one. Under the slot's mutex, after the word's CAS.
     pub(crate) fn replace(&self, draft: Draft, record: Record) -> Retired {
+        #[cfg(peerage_loom)]
+        if !MODELLED.get() {
+            return self.unseen.replace(Some(record));
+        }
         let record = draft.fill(record);
-        pinned(|guard| Retired(self.0.swap(record, Ordering::AcqRel, guard).as_raw()))
+        pinned(|guard| Retired(self.kept.swap(record, Ordering::AcqRel, guard).as_raw()))
     }
 
     /// Takes the record away, at the end of a slot's life.
     pub(crate) fn clear(&self) -> Retired {
-        pinned(|guard| Retired(self.0.swap(Shared::null(), Ordering::AcqRel, guard).as_raw()))
+        #[cfg(peerage_loom)]
+        if !MODELLED.get() {
+            return self.unseen.replace(None);
+        }
+        pinned(|guard| Retired(self.kept.swap(Shared::null(), Ordering::AcqRel, guard).as_raw()))
     }
 
     /// Shows the record to `look`, which must not call user code: it runs under a pin.
     pub(crate) fn read<R>(&self, look: impl FnOnce(Option<&Record>) -> R) -> R {
+        #[cfg(peerage_loom)]
+        if !MODELLED.get() {
+            return look(self.unseen.get().as_ref());
+        }
         pinned(|guard| {
             // SAFETY: the pin is of the collector that every replaced record is retired to, so what is loaded here lives
             // at least as long as `guard`. Ends if: a record is freed without `Retired::retire`.
-            look(unsafe { self.0.load(Ordering::Acquire, guard).as_ref() })
+            let kept = unsafe { self.kept.load(Ordering::Acquire, guard).as_ref() };
+            kept.inspect(|kept| kept.memory.touch());
+            let answer = look(kept.map(|kept| &kept.record));
+            kept.inspect(|kept| kept.memory.touch());
+            answer
         })
     }
 }
@@ -101,7 +131,7 @@ impl RecordCell {
 impl Drop for RecordCell {
     fn drop(&mut self) {
         // SAFETY: `&mut self`: no reader is left.
-        drop(unsafe { std::mem::replace(&mut self.0, Atomic::null()).try_into_owned() });
+        drop(unsafe { std::mem::replace(&mut self.kept, Atomic::null()).try_into_owned() });
     }
 }
 
@@ -147,12 +177,36 @@ fn with_handle<R>(f: impl FnOnce(&LocalHandle) -> R) -> Option<R> {
 #[cfg(peerage_loom)]
 fn collector() -> &'static Collector {
     loom::lazy_static! { static ref COLLECTOR: Collector = Collector::new(); }
-    COLLECTOR.get()
+    &COLLECTOR
 }
 
 #[cfg(peerage_loom)]
-fn with_handle<R>(_f: impl FnOnce(&LocalHandle) -> R) -> Option<R> {
-    None
+fn with_handle<R>(f: impl FnOnce(&LocalHandle) -> R) -> Option<R> {
+    loom::thread_local! { static HANDLE: LocalHandle = collector().register() }
+    HANDLE.try_with(f).ok()
+}
+
+#[cfg(peerage_loom)]
+thread_local! {
+    /// Whether the model that runs is about records. The others keep theirs where loom does not look: most of what it
+    /// explored would be the collector's own steps.
+    pub(crate) static MODELLED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+#[cfg(peerage_loom)]
+#[derive(Default)]
+struct Unseen(std::sync::Mutex<Option<Record>>);
+
+#[cfg(peerage_loom)]
+impl Unseen {
+    fn replace(&self, record: Option<Record>) -> Retired {
+        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = record;
+        Retired(std::ptr::null())
+    }
+
+    fn get(&self) -> Option<Record> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
 }
 
 #[cfg(all(test, not(peerage_loom)))]

@@ -46,7 +46,7 @@ pub(crate) struct Slow<T: Transport> {
     pub(crate) retry_at: Option<Instant>,
     /// No thread was free for a connect that was asked for; not a failure.
     pub(crate) busy_until: Option<Instant>,
-    last_error: Option<Arc<str>>,
+    pub(crate) last_error: Option<Arc<str>>,
     reason: Reason,
     since: Instant,
     incarnation: Option<Incarnation>,

@@ -94,7 +94,14 @@ mod imp {
     use crate::sync::Mutex;
     use std::sync::Arc;
 
-    pub(super) type Look<V> = Arc<V>;
+    pub(crate) struct Look<V>(Arc<V>);
+
+    impl<V> std::ops::Deref for Look<V> {
+        type Target = Arc<V>;
+        fn deref(&self) -> &Arc<V> {
+            &self.0
+        }
+    }
 
     pub(super) struct Swap<V>(Mutex<Arc<V>>);
 
@@ -104,7 +111,7 @@ mod imp {
         }
 
         pub(super) fn look(&self) -> Look<V> {
-            self.load()
+            Look(self.load())
         }
 
         pub(super) fn load(&self) -> Arc<V> {

@@ -30,6 +30,15 @@ mod imp {
         }
     }
 
+    /// Memory whose use after its end a model notices; nothing at all outside of models.
+    #[derive(Debug, Default)]
+    pub(crate) struct Tracked;
+
+    impl Tracked {
+        #[inline(always)]
+        pub(crate) fn touch(&self) {}
+    }
+
     /// A mutex that a panicking holder does not poison: what it guards is valid between any two statements, or the
     /// panic came from user code, which never runs under it.
     #[derive(Debug, Default)]
@@ -84,6 +93,30 @@ mod imp {
     /// loom's own aborts the process when a negative model panics in its main thread.
     pub(crate) use std::sync::Arc;
     use std::time::Duration;
+
+    #[derive(Debug)]
+    pub(crate) struct Tracked(UnsafeCell<()>);
+
+    // SAFETY: loom checks every access and fails the model on a race.
+    unsafe impl Sync for Tracked {}
+
+    impl Tracked {
+        pub(crate) fn touch(&self) {
+            self.0.with(|_| ());
+        }
+    }
+
+    impl Default for Tracked {
+        fn default() -> Self {
+            Tracked(UnsafeCell::new(()))
+        }
+    }
+
+    impl Drop for Tracked {
+        fn drop(&mut self) {
+            self.0.with_mut(|_| ());
+        }
+    }
 
     #[derive(Debug)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);

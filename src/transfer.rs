@@ -8,7 +8,7 @@
 use crate::clock::Clock;
 use crate::grant::Refusal;
 use crate::region::Slice;
-use crate::sync::{Arc, AtomicU32, Ordering};
+use crate::sync::{Arc, AtomicU32, Mutex, MutexGuard, Ordering};
 use crate::wait::{Cell, Wait};
 use std::collections::HashMap;
 use std::fmt;
@@ -155,7 +155,7 @@ impl Post {
             local: local.clone(),
             state: AtomicU32::new(0),
             ended: Arc::new(Cell::new()),
-            home: std::sync::Mutex::new(home),
+            home: Mutex::new(home),
         });
         let transfer = Transfer { core: core.clone(), wait: Wait::new(core.ended.clone()), clock };
         (Post { id, kind, local, remote, completion: Completion { core: Some(core) } }, transfer)
@@ -177,7 +177,7 @@ pub(crate) struct Core {
     state: AtomicU32,
     ended: Arc<Cell<Outcome>>,
     /// Taken at quiescence; `state` changes under this lock, so the home is told in order.
-    home: std::sync::Mutex<Option<Box<dyn TransferHome>>>,
+    home: Mutex<Option<Box<dyn TransferHome>>>,
 }
 
 impl Core {
@@ -192,7 +192,7 @@ impl Core {
     }
 
     fn advance(&self, bits: u32, outcome: Option<Outcome>) {
-        let mut home = self.home.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut home = self.home.lock();
         // ord! AcqRel: the one RMW that decides who ends it, and who gives its pages back. The outcome itself is published by
         //      the cell's mutex.
         //      model: closing::a_transfer_ends_once   fails if: end-without-deciding
@@ -308,7 +308,7 @@ impl fmt::Debug for Transfer {
 /// The transfers of one peer that are not quiescent, for the drain deadline, for a close that quiesces, and for listing.
 #[derive(Default)]
 pub(crate) struct InFlight {
-    map: std::sync::Mutex<HashMap<TransferId, (usize, Arc<Core>)>>,
+    map: Mutex<HashMap<TransferId, (usize, Arc<Core>)>>,
     all: AtomicUsize,
     quarantined: AtomicUsize,
 }
@@ -332,9 +332,12 @@ impl InFlight {
         }
     }
 
-    /// Those of one bay.
+    /// Those of one bay, the oldest first.
     pub(crate) fn of_bay(&self, bay: usize) -> Vec<Arc<Core>> {
-        self.lock().values().filter(|(of, _)| *of == bay).map(|(_, core)| core.clone()).collect()
+        let mut of_bay: Vec<_> =
+            self.lock().values().filter(|(of, _)| *of == bay).map(|(_, core)| core.clone()).collect();
+        of_bay.sort_by_key(|core| core.id);
+        of_bay
     }
 
     /// How many run, and how many have ended for their caller but hold their pages. A moment's answer, without a lock.
@@ -343,8 +346,8 @@ impl InFlight {
         (self.all.load(Ordering::Relaxed).saturating_sub(quarantined), quarantined)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<TransferId, (usize, Arc<Core>)>> {
-        self.map.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<TransferId, (usize, Arc<Core>)>> {
+        self.map.lock()
     }
 }
 

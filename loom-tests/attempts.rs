@@ -1,0 +1,100 @@
+//! Who may end an attempt to connect, and who may start the next one.
+//!
+//! 1. Only a report changes the word without the mutex: Ready(g) or Connecting(g) to Failed(g). Everybody else holds it,
+//!    looks again, and still changes the word by CAS.
+//! 2. At most one native connect of a peer runs, also if its attempt has expired.
+//! 3. A bay is reserved at the election and touched at publish; expiry frees it at once.
+//! 4. A connection that comes too late is closed, and only then has its connect returned.
+
+use crate::explore;
+use crate::wire::World;
+use loom::thread;
+use peerage::{Capabilities, Phase};
+use std::sync::Arc;
+use std::time::Duration;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// An attempt returns, is reported by its native side, and expires, in any order; then somebody asks for the next one.
+fn one_attempt(capabilities: Capabilities) {
+    explore(2, move || {
+        let (world, oldest) = World::ready(capabilities, 1);
+        // Where connections may overlap, the older one still drains.
+        let held = capabilities.contains(Capabilities::OVERLAP).then(|| world.peer.lease().unwrap());
+        world.report(oldest);
+        world.ask();
+        while world.table.look() | world.table.close_one() {}
+        let attempt = world.peer.generation();
+        assert_eq!((world.peer.phase(), attempt == oldest), (Phase::Connecting, false));
+
+        let connecting = thread::spawn(world.table.attempt().expect("elected"));
+        let reporting = {
+            let world = world.clone();
+            thread::spawn(move || {
+                world.report(attempt);
+                assert_ne!(world.send(), Some(attempt), "admitted although it was reported");
+            })
+        };
+        world.table.advance(CONNECT_TIMEOUT);
+        world.table.run();
+        world.ask();
+        world.table.run();
+        connecting.join().unwrap();
+        reporting.join().unwrap();
+        world.ask();
+        world.table.run();
+        assert_eq!(world.peer.phase(), Phase::Ready);
+        assert_ne!(world.peer.generation(), attempt, "Ready although it was reported");
+        let wanted = 1 + usize::from(held.is_some());
+        assert_eq!(world.log.open_connections(), wanted, "a connection was lost");
+        assert!(world.send().is_some());
+        drop(held);
+        world.end();
+    });
+}
+
+#[test]
+fn an_attempt_ends_once_and_the_next_one_starts_when_its_connect_is_back() {
+    one_attempt(Capabilities::NONE);
+}
+
+#[test]
+fn an_attempt_ends_once_beside_a_connection_that_drains() {
+    one_attempt(Capabilities::OVERLAP);
+}
+
+/// A report comes while the attempt is published.
+#[test]
+fn a_reported_attempt_is_never_ready() {
+    explore(3, || {
+        let world = Arc::new(World::new(Capabilities::NONE, 1));
+        world.ask();
+        while world.table.look() {}
+        let attempt = world.peer.generation();
+        let connecting = thread::spawn(world.table.attempt().expect("elected"));
+        assert!(world.report(attempt), "it was current");
+        assert_ne!(world.peer.lease().ok().map(|lease| lease.generation()), Some(attempt));
+        connecting.join().unwrap();
+        world.table.run();
+        assert_eq!(world.log.open_connections(), 1);
+        world.end();
+    });
+}
+
+/// The peer is removed while its attempt is published.
+#[test]
+fn an_attempt_of_a_removed_peer_is_undone() {
+    explore(2, || {
+        let world = Arc::new(World::new(Capabilities::NONE, 1));
+        world.ask();
+        while world.table.look() {}
+        let connecting = thread::spawn(world.table.attempt().expect("elected"));
+        drop(world.peer.remove(std::time::Instant::now() + CONNECT_TIMEOUT));
+        assert!(world.send().is_none(), "admitted after remove returned");
+        world.table.run();
+        connecting.join().unwrap();
+        world.table.run();
+        assert_eq!((world.peer.phase(), world.log.open_connections()), (Phase::Removed, 0));
+        world.end();
+    });
+}

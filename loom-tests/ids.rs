@@ -1,0 +1,68 @@
+//! Lease by id. The rules are at the head of src/slab.rs.
+
+use crate::explore;
+use crate::wire::{Here, World, use_lease};
+use loom::thread;
+use peerage::__internal::join;
+use peerage::Capabilities;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A sender holds the id of a peer that is removed, and whose place is used again for another one.
+#[test]
+fn a_stale_id_never_reaches_the_next_peer() {
+    explore(2, || {
+        let (world, _) = World::ready(Capabilities::NONE, 1);
+        let Some(World { table, peer, log }) = Arc::into_inner(world) else { unreachable!("not shared yet") };
+        let id = peer.id();
+        let table = Arc::new(table);
+        let sender = {
+            let table = table.clone();
+            thread::spawn(move || {
+                if let Some(lease) = table.enter_by_id(id) {
+                    use_lease(&lease, "p");
+                }
+            })
+        };
+        drop(peer.remove(Instant::now()));
+        drop(peer);
+        table.run();
+        assert!(table.enter_by_id(id).is_none(), "the id of a removed peer was admitted");
+        if let Ok(next) = table.table().insert("q", Here) {
+            drop(join(&next)); // asks whatever was wanted before
+            table.run();
+            if let Some(lease) = table.enter_by_id(next.id()) {
+                use_lease(&lease, "q");
+            }
+        }
+        sender.join().unwrap();
+        let Some(table) = Arc::into_inner(table) else { panic!("a thread is not over") };
+        table.end();
+        assert_eq!(log.open_connections(), 0);
+    });
+}
+
+/// A refused one by id looks for the peer's reason, while the last handle goes.
+#[test]
+fn a_refused_id_gives_back_what_it_counted() {
+    explore(2, || {
+        let (world, _) = World::ready(Capabilities::NONE, 1);
+        let Some(World { table, peer, log }) = Arc::into_inner(world) else { unreachable!("not shared yet") };
+        let id = peer.id();
+        drop(peer.remove(Instant::now()));
+        table.run();
+        let table = Arc::new(table);
+        let sender = {
+            let table = table.clone();
+            thread::spawn(move || assert!(table.table().lease_by_id(id).is_err()))
+        };
+        drop(peer);
+        let next = table.table().insert("q", Here).expect("inserted");
+        sender.join().unwrap();
+        assert_ne!(next.id(), id);
+        drop(next);
+        let Some(table) = Arc::into_inner(table) else { panic!("a thread is not over") };
+        table.end();
+        assert_eq!(log.open_connections(), 0);
+    });
+}

@@ -33,7 +33,7 @@ impl Notes {
     }
 
     pub(crate) fn push(&self, note: Note) {
-        let node = Box::into_raw(Box::new(Node { note, next: ptr::null_mut(), memory: Tracked::default() }));
+        let node = Box::into_raw(Box::new(Node { note, next: ptr::null_mut(), memory: Tracked::new() }));
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             // SAFETY: until the CAS succeeds only this call knows the node.

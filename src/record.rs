@@ -69,7 +69,7 @@ impl Draft {
         // SAFETY: `space` is a live allocation of a record's layout that only we hold; it is initialised here and then
         // owned as a record. `MaybeUninit<Kept>` has the layout of `Kept`.
         unsafe {
-            space.write(Kept { record, memory: Tracked::default() });
+            space.write(Kept { record, memory: Tracked::new() });
             Owned::from(Box::from_raw(space))
         }
     }

@@ -18,7 +18,7 @@
 //! | wanted | leases, `ready()` | the lane |
 //! | bays | see bay.rs | |
 //! | references | handles, queue, bays | |
-//! | slow | the lane, tickets, `ready()`, removers: slow.rs | |
+//! | slow | the lane, tickets, `ready()`, removers: slow/ | |
 
 use crate::bay::Bay;
 use crate::gate::Stripe;

@@ -31,10 +31,15 @@ mod imp {
     }
 
     /// Memory whose use after its end a model notices; nothing at all outside of models.
-    #[derive(Debug, Default)]
+    #[derive(Debug)]
     pub(crate) struct Tracked;
 
     impl Tracked {
+        #[inline(always)]
+        pub(crate) fn new() -> Self {
+            Tracked
+        }
+
         #[inline(always)]
         pub(crate) fn touch(&self) {}
     }
@@ -101,14 +106,12 @@ mod imp {
     unsafe impl Sync for Tracked {}
 
     impl Tracked {
+        pub(crate) fn new() -> Self {
+            Tracked(UnsafeCell::new(()))
+        }
+
         pub(crate) fn touch(&self) {
             self.0.with(|_| ());
-        }
-    }
-
-    impl Default for Tracked {
-        fn default() -> Self {
-            Tracked(UnsafeCell::new(()))
         }
     }
 

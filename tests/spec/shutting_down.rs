@@ -119,8 +119,9 @@ fn a_shutdown_ends_at_its_deadline_and_names_what_is_still_in_use_which_it_leave
 fn transfers_end_before_their_connection_is_closed_and_connections_before_their_regions_are_taken_back() {
     let world = world_of(Capabilities::NATIVE_CLOSE, |builder| builder);
     let peer = world.connected("p");
-    let region = Region::zeroed(8);
+    let (region, unused) = (Region::zeroed(8), Region::zeroed(8));
     world.table.register(&region).unwrap();
+    world.table.register(&unused).unwrap();
     let p = world.fabric.node("p");
     let grant = p.grants().lend(&"here".try_into().unwrap(), &Region::zeroed(8).slice(0..8).unwrap(), Access::Write);
     let hold = world.memory.steps().hold(Step::Complete, "p");
@@ -133,8 +134,10 @@ fn transfers_end_before_their_connection_is_closed_and_connections_before_their_
     hold.release();
     closes.wait_reached(1);
     assert!(poll_once(&mut shutdown).is_pending());
-    let still = world.table.deregister(&region);
-    assert!(still.is_ok(), "the shutdown had not taken it back yet: {still:?}");
+    for region in [&region, &unused] {
+        let still = world.table.deregister(region);
+        assert!(still.is_ok(), "the shutdown had taken it back before the connection: {still:?}");
+    }
     closes.release();
     assert!(block_on(shutdown).is_clean());
     assert_eq!(block_on(transfer), Outcome::Done);

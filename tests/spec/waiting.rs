@@ -1,12 +1,13 @@
 //! Waiting: on any runtime or thread, for the outcome of one attempt; a waiter that goes away cancels nothing.
 
 use crate::common::*;
-use peerage::transport::memory::Step;
-use peerage::{Phase, ReadyError, Removed};
+use peerage::transport::memory::{Memory, Step};
+use peerage::{Peer, Phase, Ready, ReadyError, Removed};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -24,38 +25,58 @@ fn a_peer_is_awaited_on_any_runtime_and_on_none<F: Fleet>() {
 
 with_transports!(a_peer_is_awaited_on_any_runtime_and_on_none);
 
+/// A waiter that was polled once, and whether it has been woken since.
+struct Waiter(Ready<Memory>, Arc<Woken>);
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl Waiter {
+    fn of(peer: &Peer<Memory>) -> Self {
+        let (mut ready, woken) = (peer.ready(), Arc::<Woken>::default());
+        let waker = Waker::from(woken.clone());
+        assert!(Pin::new(&mut ready).poll(&mut Context::from_waker(&waker)).is_pending());
+        Waiter(ready, woken)
+    }
+
+    fn finishes(mut self) {
+        eventually("it is woken", || self.1.0.load(Ordering::Acquire));
+        assert!(matches!(poll_once(&mut self.0), Poll::Ready(Ok(_))));
+    }
+}
+
 #[test]
 fn dropping_a_waiter_at_any_await_point_cancels_nothing_and_the_others_finish() {
-    // 0: never polled; 1: polled before the attempt has begun; 2: polled while it connects; 3: after it has ended.
-    for point in 0..4 {
+    for point in ["before it is polled", "before the connect", "while it connects", "after the outcome"] {
         let world = world();
         let peer = world.peer("p");
         let hold = world.memory.steps().hold(Step::Connect, "p");
-        let (mut elected, mut other) = (peer.ready(), peer.ready());
-        if point == 0 {
-            drop(elected);
-            assert!(poll_once(&mut other).is_pending());
-            hold.release();
-        } else {
-            assert!(poll_once(&mut elected).is_pending(), "this one asked for the connect");
-            if point > 1 {
+        let unpolled = peer.ready();
+        let (first, others) = (Waiter::of(&peer), [(); 2].map(|()| Waiter::of(&peer)));
+        match point {
+            "before it is polled" => drop(unpolled),
+            "before the connect" => drop(first), // it asked for the connect
+            "while it connects" => {
                 hold.wait_reached(1);
+                drop(first);
             }
-            assert!(poll_once(&mut other).is_pending());
-            match point {
-                3 => {
-                    hold.release();
-                    eventually("it is ready", || peer.phase() == Phase::Ready);
-                    drop(elected);
-                }
-                _ => {
-                    drop(elected);
-                    hold.release();
-                }
+            _ => {
+                hold.release();
+                eventually("it is ready", || peer.phase() == Phase::Ready);
+                drop(first);
+                others.into_iter().for_each(Waiter::finishes);
+                continue;
             }
         }
-        block_on(other).unwrap();
-        assert_eq!(world.connects("p"), 1);
+        hold.release();
+        others.into_iter().for_each(Waiter::finishes);
+        assert_eq!(world.connects("p"), 1, "dropped {point}");
     }
 }
 

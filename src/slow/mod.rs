@@ -1,0 +1,300 @@
+//! What is done to a slot under its mutex: election, publish, failure, expiry, removal. Every change of the word that is
+//! not a report is made here, by CAS: the mutex is against each other, the CAS against a report.
+//!
+//! - No native call, no user code and no allocation happens under the mutex: [`locked`] brings what may be needed, and what
+//!   is left over (outcomes to resolve, records to retire, connections to close) is done after unlock.
+//! - A slot always has exactly one unresolved outcome cell: of the attempt that runs or, if none runs, of the next one.
+//!   Ending an attempt puts a fresh cell in its place and resolves the old one after unlock (loom-tests/outcome.rs).
+//! - An election reserves a bay, and publish is the first to touch it: expiry frees the reservation at once.
+//! - At most one native connect of a slot runs. One that outlives its attempt still counts, until it has returned and what
+//!   it made is closed.
+
+mod attempt;
+mod removal;
+
+pub(crate) use attempt::{Blame, Connect, Elected, Failure, Join, MayElect};
+pub(crate) use removal::{Removal, Removers};
+
+use crate::error::{ReadyError, Reason};
+use crate::name::{Incarnation, PeerName};
+use crate::note;
+use crate::peer::Removed;
+use crate::queue::{DRAINED, LOOK};
+use crate::record::{Draft, Record, Retired};
+use crate::shared::Shared;
+use crate::slot::{Slot, SlotRef};
+use crate::state::{Generation, Phase, Word};
+use crate::sync::{Arc, MutexGuard};
+use crate::transport::{CloseReason, Transport};
+use crate::wait::Cell;
+use std::time::Instant;
+
+/// The outcome of one attempt, for everybody who waited for it.
+pub(crate) type Ended = Result<Generation, ReadyError>;
+
+/// What the mutex guards.
+pub(crate) struct Slow<T: Transport> {
+    pub(crate) name: PeerName,
+    /// A counted copy is compared or given to the transport, never this one under the lock.
+    pub(crate) address: Option<Arc<T::Address>>,
+    address_text: Arc<str>,
+    pub(crate) bays: [Place<T::Connection>; 2],
+    pub(crate) connect: Option<Connect>,
+    /// The attempt whose outcome is not resolved.
+    trying: Option<Generation>,
+    /// The word that the record is about.
+    settled: Word,
+    ready_since: Option<Instant>,
+    cell: Arc<Cell<Ended>>,
+    attempts: u64,
+    failures: u32,
+    pub(crate) retry_at: Option<Instant>,
+    /// No thread was free for a connect that was asked for; not a failure.
+    pub(crate) busy_until: Option<Instant>,
+    pub(crate) last_error: Option<Arc<str>>,
+    reason: Reason,
+    since: Instant,
+    incarnation: Option<Incarnation>,
+    pub(crate) removal: Option<Removal>,
+    /// The lane's own reference, from insert to Removed.
+    lane: Option<SlotRef<T>>,
+    /// Whether the slot stands in the driver's line for a permit.
+    pub(crate) in_line: bool,
+    /// The earliest time the driver will look by itself.
+    pub(crate) timer: Option<Instant>,
+}
+
+/// What a bay is used for.
+pub(crate) enum Place<C> {
+    Free,
+    /// For an attempt; untouched until it is published.
+    Reserved(Generation),
+    Live(Generation),
+    Draining(Draining),
+    Closing(Closing<C>),
+    /// Closed; its transfers have not all been counted out yet. With the time when they end for their callers.
+    Quiescing(Option<Instant>),
+}
+
+pub(crate) struct Draining {
+    pub(crate) generation: Generation,
+    pub(crate) since: Instant,
+    pub(crate) why: CloseReason,
+    /// The DRAINED bit came: nobody is inside. Never inferred from the gate.
+    pub(crate) drained: bool,
+    /// Its drain deadline has passed and waiters were told.
+    pub(crate) overdue: bool,
+}
+
+pub(crate) struct Closing<C> {
+    pub(crate) generation: Generation,
+    pub(crate) since: Instant,
+    pub(crate) why: CloseReason,
+    /// The native side asked to be called again, then.
+    pub(crate) again: Option<(C, Instant)>,
+    pub(crate) transfers_end_at: Option<Instant>,
+}
+
+/// A connection that left its bay, or never had one, and is to be closed.
+pub(crate) struct ToClose<C> {
+    pub(crate) name: PeerName,
+    pub(crate) generation: Generation,
+    pub(crate) bay: Option<usize>,
+    pub(crate) connection: C,
+    pub(crate) why: CloseReason,
+    pub(crate) job: u64,
+}
+
+impl<T: Transport> Slow<T> {
+    pub(crate) fn new(name: PeerName, address: Arc<T::Address>, generation: Generation, now: Instant) -> Self {
+        Slow {
+            name,
+            address_text: address.to_string().into(),
+            incarnation: crate::transport::Address::incarnation(&*address),
+            address: Some(address),
+            bays: [Place::Free, Place::Free],
+            connect: None,
+            trying: None,
+            settled: Word::new(generation, Phase::Idle),
+            ready_since: None,
+            cell: Arc::new(Cell::new()),
+            attempts: 0,
+            failures: 0,
+            retry_at: None,
+            busy_until: None,
+            last_error: None,
+            reason: Reason::NotAsked,
+            since: now,
+            removal: None,
+            lane: None,
+            in_line: false,
+            timer: None,
+        }
+    }
+}
+
+/// The mutex held, with what was brought and what is left to do after unlock.
+pub(crate) struct Locked<'a, T: Transport> {
+    pub(crate) slot: &'a Slot<T>,
+    pub(crate) slow: &'a mut Slow<T>,
+    pub(crate) now: Instant,
+    random: u64,
+    drafts: Vec<Draft>,
+    fresh: Vec<Arc<Cell<Ended>>>,
+    after: After<T>,
+}
+
+/// Done after unlock, in this order.
+struct After<T: Transport> {
+    events: u32,
+    resolve: Vec<(Arc<Cell<Ended>>, Ended)>,
+    removed: Option<(PeerName, Removed, Removers)>,
+    retired: Vec<Retired>,
+    notes: Vec<note::Taken>,
+    /// Failures that nobody waited for: a transport's error in them is user code when it is dropped.
+    unused: Vec<ReadyError>,
+    lane: Option<SlotRef<T>>,
+    address: Option<Arc<T::Address>>,
+}
+
+/// How many records one section writes, and how many attempts it ends, at most: a failure that is settled, then one more.
+const TRANSITIONS: usize = 3;
+
+/// Runs `f` under the slot's mutex. The caller keeps the slot alive.
+pub(crate) fn locked<T: Transport, R>(slot: &Slot<T>, f: impl FnOnce(&mut Locked<'_, T>) -> R) -> R {
+    section(slot, || Some(slot.slow.lock()), f).expect("a lock that is waited for is got")
+}
+
+/// The same for the driver, which waits for nobody.
+pub(crate) fn try_locked<T: Transport, R>(slot: &Slot<T>, f: impl FnOnce(&mut Locked<'_, T>) -> R) -> Option<R> {
+    section(slot, || slot.slow.try_lock(), f)
+}
+
+fn section<'a, T: Transport, R>(
+    slot: &'a Slot<T>,
+    lock: impl FnOnce() -> Option<MutexGuard<'a, Option<Slow<T>>>>,
+    f: impl FnOnce(&mut Locked<'_, T>) -> R,
+) -> Option<R> {
+    let home = slot.home();
+    let (now, random) = (home.clock.now(), home.random());
+    let drafts = (0..TRANSITIONS).map(|_| Draft::new()).collect();
+    let fresh = (0..TRANSITIONS).map(|_| Arc::new(Cell::new())).collect();
+    let after = After {
+        events: 0,
+        resolve: Vec::with_capacity(TRANSITIONS),
+        removed: None,
+        retired: Vec::with_capacity(TRANSITIONS),
+        notes: Vec::with_capacity(TRANSITIONS),
+        unused: Vec::with_capacity(TRANSITIONS),
+        lane: None,
+        address: None,
+    };
+    let mut guard = lock()?;
+    let slow = guard.as_mut().expect("a counted slot has a life");
+    let mut locked = Locked { slot, slow, now, random, drafts, fresh, after };
+    let answer = f(&mut locked);
+    let Locked { drafts, fresh, after, .. } = locked;
+    drop(guard);
+    drop((drafts, fresh));
+    after.run(slot, home);
+    Some(answer)
+}
+
+impl<T: Transport> After<T> {
+    fn run(self, slot: &Slot<T>, home: &Shared<T>) {
+        if self.events != 0 {
+            slot.tell(self.events);
+        }
+        self.retired.into_iter().for_each(Retired::retire);
+        for (cell, outcome) in self.resolve {
+            cell.resolve(outcome);
+        }
+        if let Some((name, removed, waiting)) = self.removed {
+            home.has_left(&name, slot);
+            home.peer_removed();
+            for (_, cell) in waiting {
+                cell.resolve(removed.clone());
+            }
+        }
+        if let Some(address) = self.address {
+            home.drop_elsewhere(address);
+        }
+        drop((self.notes, self.unused));
+        drop(self.lane);
+    }
+}
+
+impl<T: Transport> Locked<'_, T> {
+    pub(crate) fn word(&self) -> Word {
+        self.slot.word()
+    }
+
+    fn home(&self) -> &Shared<T> {
+        self.slot.home()
+    }
+
+    /// Wakes the lane after unlock.
+    pub(crate) fn look_after_this(&mut self) {
+        self.after.events |= LOOK;
+    }
+
+    /// Gives the lane its reference, at insert.
+    pub(crate) fn start_lane(&mut self, lane: SlotRef<T>) {
+        self.slow.lane = Some(lane);
+        self.write_record(self.slow.settled, Reason::NotAsked);
+    }
+
+    /// Stops admission to every live bay that the word no longer names.
+    fn shut(&mut self, why: CloseReason) {
+        for bay in 0..2 {
+            let Place::Live(generation) = self.slow.bays[bay] else { continue };
+            debug_assert_ne!(self.word().bay(), Some(bay), "the word moves before the gate closes");
+            self.slow.bays[bay] =
+                Place::Draining(Draining { generation, since: self.now, why, drained: false, overdue: false });
+            if self.slot.bay(bay).gate.close() {
+                self.after.events |= DRAINED << bay;
+            }
+        }
+    }
+
+    fn free_reservation(&mut self) {
+        for place in &mut self.slow.bays {
+            if matches!(place, Place::Reserved(_)) {
+                *place = Place::Free;
+            }
+        }
+    }
+
+    /// Resolves the cell after unlock and puts a fresh one in its place.
+    pub(crate) fn end_attempt(&mut self, outcome: Ended) {
+        debug_assert!(!self.fresh.is_empty(), "more transitions in one section than it brought cells for");
+        let fresh = self.fresh.pop().unwrap_or_else(|| Arc::new(Cell::new()));
+        let ended = std::mem::replace(&mut self.slow.cell, fresh);
+        self.after.resolve.push((ended, outcome));
+    }
+
+    fn write_record(&mut self, word: Word, reason: Reason) {
+        debug_assert!(!self.drafts.is_empty(), "more transitions in one section than it brought records for");
+        let draft = self.drafts.pop().unwrap_or_else(Draft::new);
+        let slow = &mut *self.slow;
+        if slow.settled.phase() != word.phase() || slow.settled.generation() != word.generation() {
+            slow.since = self.now;
+        }
+        slow.settled = word;
+        slow.reason = reason;
+        let record = Record {
+            name: slow.name.clone(),
+            phase: word.phase(),
+            generation: word.generation(),
+            incarnation: slow.incarnation,
+            address: slow.address_text.clone(),
+            reason,
+            last_error: slow.last_error.clone(),
+            since: slow.since,
+            attempts: slow.attempts,
+            failures: slow.failures,
+            retry_at: slow.retry_at,
+        };
+        self.after.retired.push(self.slot.record.replace(draft, record));
+    }
+}

@@ -362,14 +362,16 @@ pub enum NotifyError<E: Error + 'static> {
         max: usize,
     },
     /// The lease's generation is no longer current. Nothing was sent; fail the request and take a new lease.
-    #[error("peer \"{peer}\": lease of {have}, the peer is at {now}")]
+    #[error("peer \"{peer}\": the lease is of {have}, which is no longer current; the peer is {phase} at {now}")]
     StaleGeneration {
         /// The peer.
         peer: PeerName,
         /// The lease's.
         have: Generation,
-        /// The peer's.
+        /// The peer's; the same if it has failed and not been replaced yet.
         now: Generation,
+        /// Where the peer stands.
+        phase: Phase,
     },
     /// The outbound queue is full. Nothing was sent; try again later.
     #[error("peer \"{peer}\" is busy; try again in {retry_after:?}")]
@@ -453,14 +455,16 @@ pub enum PostError<E: Error + 'static> {
         limit: usize,
     },
     /// The lease's generation is no longer current; fail the request and take a new lease.
-    #[error("peer \"{peer}\": lease of {have}, the peer is at {now}")]
+    #[error("peer \"{peer}\": the lease is of {have}, which is no longer current; the peer is {phase} at {now}")]
     StaleGeneration {
         /// The peer.
         peer: PeerName,
         /// The lease's.
         have: Generation,
-        /// The peer's.
+        /// The peer's; the same if it has failed and not been replaced yet.
         now: Generation,
+        /// Where the peer stands.
+        phase: Phase,
     },
     /// The outbound queue is full; try again later.
     #[error("peer \"{peer}\" is busy; try again in {retry_after:?}")]

@@ -120,6 +120,7 @@ impl<T: DataPlane> Lease<T> {
                 peer: self.name(),
                 have: self.generation(),
                 now: now.generation(),
+                phase: now.phase(),
             });
         }
         match catch_unwind(AssertUnwindSafe(|| transport.notify(self.connection(), message))) {
@@ -164,8 +165,8 @@ impl<T: DataPlane> Lease<T> {
         }
         let now = slot.word();
         if now != self.entered.word {
-            let (have, now) = (self.generation(), now.generation());
-            return Err(PostError::StaleGeneration { peer: self.name(), have, now });
+            let (have, phase, now) = (self.generation(), now.phase(), now.generation());
+            return Err(PostError::StaleGeneration { peer: self.name(), have, now, phase });
         }
         let region = local.region().id();
         let Some(of_region) = home.registered.look().get(&region).map(|known| known.transfers.clone()) else {

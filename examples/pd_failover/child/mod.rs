@@ -1,0 +1,260 @@
+//! One real process of the run: a transport, the peers it sends to, threads that share them, and a role.
+
+mod decode;
+mod jobs;
+mod prefill;
+mod probe;
+mod setup;
+
+pub(crate) use setup::{Role, Setup};
+
+use crate::latency::{Column, Latencies};
+use crate::lines::{Command, Event};
+use crate::modes::{self, Net, PeerIndex, Peers, Policy, Watched};
+use crate::wire::Message;
+use decode::Decode;
+use peerage::transport::Counting;
+use peerage::transport::tcp::{BindError, Tcp, TcpAddress};
+use peerage::{Backoff, PeerName};
+use prefill::Prefill;
+use std::io::{BufRead, Write};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a request may take until its pages are there.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a worker looks at its peers, which asks for those that are gone.
+const LOOK: Duration = Duration::from_millis(10);
+/// How often a little is sent to every peer.
+const BEAT: Duration = Duration::from_millis(5);
+const REPORT: Duration = Duration::from_millis(200);
+/// How long a restarted process tries to get its port back.
+const BIND: Duration = Duration::from_secs(5);
+const SHUTDOWN: Duration = Duration::from_secs(3);
+
+/// Runs this process as what the parent asks for.
+pub(crate) fn run(words: impl Iterator<Item = String>) -> ExitCode {
+    // A parent that dies takes its children with it, also those that are stopped.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    // A thread that is gone would only look like a slow one.
+    std::panic::set_hook(Box::new(|panic| {
+        say(&Event::Broken(panic.to_string()));
+        std::process::exit(2);
+    }));
+    let result = Setup::from_args(words).and_then(|setup| Child::start(&setup));
+    match result {
+        Ok(child) => {
+            child.obey();
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            say(&Event::Broken(why));
+            ExitCode::from(2)
+        }
+    }
+}
+
+struct Child {
+    peers: Arc<dyn Peers>,
+    role: Work,
+    latencies: Arc<Mutex<Latencies>>,
+    probing: Arc<probe::Switch>,
+}
+
+enum Work {
+    Decode(Arc<Decode>),
+    Prefill(Arc<Prefill>),
+}
+
+impl Child {
+    fn start(setup: &Setup) -> Result<Self, String> {
+        let net = Watched::new(Counting::new(listen(setup)?));
+        let peers = modes::open(setup.mode, net, &addresses(setup)?, policy(setup))?;
+        say(&Event::Up);
+
+        let role = match setup.role {
+            Role::Decode => Work::Decode(Decode::start(setup, peers.clone())?),
+            Role::Prefill | Role::Victim => Work::Prefill(Prefill::start(setup, peers.clone())?),
+        };
+        let latencies = Arc::<Mutex<Latencies>>::default();
+        let probing = Arc::new(probe::Switch::default());
+        if setup.role == Role::Decode {
+            probe::start(setup, peers.clone(), probing.clone(), latencies.clone());
+        }
+        if setup.role == Role::Victim {
+            let peers = peers.clone();
+            thread::spawn(move || be_cut_again_and_again(peers.net()));
+        }
+        let child = Child { peers, role, latencies, probing };
+        let (hearts, n) = (child.peers.clone(), setup.peers.len());
+        thread::spawn(move || beat(&*hearts, n));
+        child.report_regularly();
+        Ok(child)
+    }
+
+    /// Does what the parent says until it says no more.
+    fn obey(&self) {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(Ok(command)) = line.map(|line| line.parse()) else { break };
+            match command {
+                Command::Start { request, hold_ms, blocks } => {
+                    if let Work::Decode(decode) = &self.role {
+                        decode.begin(request, Duration::from_millis(hold_ms), blocks);
+                    }
+                }
+                Command::PauseInWrite => {
+                    if let Work::Prefill(prefill) = &self.role {
+                        prefill.pause_in_write();
+                    }
+                }
+                Command::Probe(on) => self.probing.set(on),
+                Command::Settle => self.settle(),
+                Command::Cut(peer) => cut(self.peers.net(), peer.as_deref()),
+                Command::Quit => {
+                    self.quit();
+                    return;
+                }
+            }
+        }
+        // The parent is gone.
+        std::process::exit(2);
+    }
+
+    fn settle(&self) {
+        let peers = self.peers.clone();
+        thread::spawn(move || {
+            while !peers.all_ready() {
+                thread::sleep(LOOK);
+            }
+            say(&Event::Settled);
+        });
+    }
+
+    fn quit(&self) {
+        self.probing.set(false);
+        let deadline = Instant::now() + SHUTDOWN;
+        // By now all peers are Ready and idle; if a connect runs for ever, the parent counts what it has.
+        while Instant::now() < deadline {
+            if let Some(counts) = self.peers.counts() {
+                say(&Event::Counts(counts));
+                break;
+            }
+            thread::sleep(LOOK);
+        }
+        say_latencies(&self.latencies);
+        let leaked = self.peers.shutdown(deadline);
+        say(&Event::Bye { leaked });
+    }
+
+    fn report_regularly(&self) {
+        let (peers, latencies) = (self.peers.clone(), self.latencies.clone());
+        thread::spawn(move || {
+            loop {
+                thread::sleep(REPORT);
+                if let Some(counts) = peers.counts() {
+                    say(&Event::Counts(counts));
+                }
+                say_latencies(&latencies);
+            }
+        });
+    }
+}
+
+fn listen(setup: &Setup) -> Result<Tcp, String> {
+    let deadline = Instant::now() + BIND;
+    loop {
+        // One connection to a peer at a time, as with NIXL: that is where lifecycles differ.
+        let tcp = Tcp::builder()
+            .name(peer_name(&setup.name)?)
+            .overlap(false)
+            .accept_delay(setup.connect_delay)
+            .bind(setup.listen);
+        match tcp {
+            Err(BindError::Listen { .. }) if Instant::now() < deadline => thread::sleep(Duration::from_millis(20)),
+            tcp => return tcp.map_err(|error| error.to_string()),
+        }
+    }
+}
+
+fn addresses(setup: &Setup) -> Result<Vec<(PeerName, TcpAddress)>, String> {
+    setup.peers.iter().map(|(name, address)| Ok((peer_name(name)?, TcpAddress::from(*address)))).collect()
+}
+
+fn peer_name(name: &str) -> Result<PeerName, String> {
+    PeerName::new(name).map_err(|error| error.to_string())
+}
+
+fn policy(setup: &Setup) -> Policy {
+    let backoff = match setup.constant_retry {
+        None => Backoff::default(),
+        // Every connection counts as stable, so the delay never grows.
+        Some(delay) => Backoff { base: delay, cap: delay, min_stable: Duration::from_nanos(1) },
+    };
+    Policy { connect_timeout: Duration::from_secs(2), backoff }
+}
+
+/// Resets the connections that one peer, or every peer, has made to us.
+fn cut(net: &Net, peer: Option<&str>) {
+    let tcp = net.inner().inner();
+    for inbound in tcp.inbound() {
+        if peer.is_none_or(|peer| inbound.key.name.as_str() == peer) {
+            tcp.cut_inbound(&inbound.key);
+        }
+    }
+}
+
+/// Two seconds of resets every 20 ms, two seconds of rest, and so on.
+fn be_cut_again_and_again(net: &Net) {
+    let start = Instant::now();
+    loop {
+        thread::sleep(Duration::from_millis(20));
+        if start.elapsed().as_secs() / 2 % 2 == 1 {
+            cut(net, None);
+        }
+    }
+}
+
+/// Tells the parent. Without a parent there is nothing left to do.
+fn say(event: &Event) {
+    let mut out = std::io::stdout().lock();
+    if writeln!(out, "{event}").and_then(|()| out.flush()).is_err() {
+        std::process::exit(2);
+    }
+}
+
+fn say_latencies(latencies: &Mutex<Latencies>) {
+    let mut new = std::mem::take(&mut *latencies.lock().unwrap_or_else(PoisonError::into_inner));
+    for column in [Column::Quiet, Column::Reconnecting] {
+        let histogram = std::mem::take(new.column(column));
+        if histogram.n() > 0 {
+            say(&Event::Latencies(column, histogram));
+        }
+    }
+}
+
+/// Those of a decode process's peers that take requests.
+fn prefills(names: &[String]) -> impl Iterator<Item = PeerIndex> {
+    names.iter().enumerate().filter(|(_, name)| name.starts_with("prefill")).map(|(peer, _)| peer)
+}
+
+/// Sends a little to every peer all the time. Without a table a broken connection shows only to whoever sends over it.
+fn beat(peers: &dyn Peers, n: usize) {
+    let message = Message::Probe.to_bytes();
+    loop {
+        thread::sleep(BEAT);
+        for peer in 0..n {
+            if let Ok(link) = peers.link(peer) {
+                let _ = link.notify(&message);
+            }
+        }
+    }
+}
+
+/// Asks for every peer that is gone, as any thread that wants to send to it would.
+fn look_at_all(peers: &dyn Peers, n: usize) {
+    (0..n).for_each(|peer| drop(peers.link(peer)));
+}

@@ -1,0 +1,131 @@
+//! The lifecycle of this library: one table, shared by all threads. Nothing here waits, locks or connects, except where a
+//! caller chooses to wait.
+
+use super::{Link, Net, NetError, PeerIndex, Peers, Policy, Refused, RequestTimedOut};
+use crate::lines::{Counts, TableCounts};
+use peerage::transport::tcp::TcpAddress;
+use peerage::{
+    Access, Generation, Grant, Lease, NotifyError, Peer, PeerName, PeerTable, Phase, PostError, ReadyError, Region,
+    RemoteSlice, Slice, Snapshot, Transfer,
+};
+use std::thread;
+use std::time::Instant;
+
+pub(crate) struct Peerage {
+    table: PeerTable<Net>,
+    peers: Vec<Peer<Net>>,
+}
+
+impl Peerage {
+    pub(crate) fn new(net: Net, peers: &[(PeerName, TcpAddress)], policy: Policy) -> Result<Self, String> {
+        let table = PeerTable::builder(net)
+            .connect_timeout(policy.connect_timeout)
+            .backoff(policy.backoff)
+            .build()
+            .map_err(|error| error.to_string())?;
+        let peers = table.insert_many(peers.iter().cloned()).map_err(|error| error.to_string())?;
+        Ok(Peerage { table, peers })
+    }
+}
+
+impl Peers for Peerage {
+    fn link(&self, to: PeerIndex) -> Result<Box<dyn Link + '_>, Refused> {
+        // A lease answers at once. One that is refused has asked for a reconnect by itself.
+        match self.peers[to].lease() {
+            Ok(lease) => Ok(Box::new(lease)),
+            Err(not_ready) => Err(Refused::because(not_ready)),
+        }
+    }
+
+    fn link_if_up(&self, to: PeerIndex) -> Option<Box<dyn Link + '_>> {
+        self.link(to).ok()
+    }
+
+    fn link_within(&self, to: PeerIndex, deadline: Instant) -> Result<Box<dyn Link + '_>, Refused> {
+        let peer = &self.peers[to];
+        loop {
+            if let Ok(lease) = peer.lease() {
+                return Ok(Box::new(lease));
+            }
+            match peer.wait_ready(deadline) {
+                Ok(_) => {}
+                // The table never sleeps for its caller; whoever has the time may.
+                Err(ReadyError::BackingOff { retry_at, .. }) if retry_at < deadline => {
+                    thread::sleep(retry_at.saturating_duration_since(Instant::now()));
+                }
+                Err(ReadyError::Failed { .. } | ReadyError::Reported { .. }) if Instant::now() < deadline => {}
+                Err(error) => return Err(Refused::because(error)),
+            }
+        }
+    }
+
+    fn report(&self, to: PeerIndex, used: Generation, why: &RequestTimedOut) {
+        // Exact: if the peer has a newer connection by now, that one is left alone.
+        self.peers[to].report(used, why);
+    }
+
+    fn register(&self, region: &Region) -> Result<(), Refused> {
+        self.table.register(region).map_err(Refused::because)
+    }
+
+    fn lend(&self, to: PeerIndex, page: &Slice) -> Result<Grant, Refused> {
+        self.table.grant(&self.peers[to], page, Access::Write).map_err(Refused::because)
+    }
+
+    fn all_ready(&self) -> bool {
+        self.peers.iter().all(|peer| peer.phase() == Phase::Ready)
+    }
+
+    fn net(&self) -> &Net {
+        self.table.transport()
+    }
+
+    fn counts(&self) -> Option<Counts> {
+        let before = self.table.snapshot();
+        let total = self.net().inner().total();
+        let after = self.table.snapshot();
+        let at_rest = |now: &Snapshot| now.peers.iter().all(|peer| peer.phase != Phase::Connecting);
+        let still = at_rest(&before) && at_rest(&after) && before.generations == after.generations;
+        if !still || total.connecting > 0 {
+            return None;
+        }
+        Some(Counts {
+            table: Some(TableCounts {
+                generations: after.generations,
+                elections_without_connect: after.elections_without_connect,
+                stale_reports: after.stale_reports,
+            }),
+            native_connects: total.connects_begun,
+            duplicate_connects: total.duplicate_connects,
+        })
+    }
+
+    fn shutdown(&self, deadline: Instant) -> String {
+        match self.table.shutdown(deadline).wait() {
+            Ok(report) if report.is_clean() => String::new(),
+            Ok(report) => format!("{report:?}"),
+            Err(error) => error.to_string(),
+        }
+    }
+}
+
+impl Link for Lease<Net> {
+    fn generation(&self) -> Generation {
+        Lease::generation(self)
+    }
+
+    fn notify(&self, message: &[u8]) -> Result<(), Refused> {
+        // A broken connection has been reported by the lease itself, with its exact generation.
+        Lease::notify(self, message).map_err(|error: NotifyError<NetError>| match error {
+            NotifyError::Busy { retry_after, .. } => Refused::Busy(retry_after),
+            error => Refused::because(error),
+        })
+    }
+
+    fn write(&self, local: &Slice, remote: RemoteSlice) -> Result<Transfer, Refused> {
+        Lease::write(self, local, remote).map_err(|error: PostError<NetError>| match error {
+            PostError::Busy { retry_after, .. } => Refused::Busy(retry_after),
+            error => Refused::because(error),
+        })
+    }
+}

@@ -1,0 +1,112 @@
+//! The failover run as a user starts it: one short run with every kind of fault, and what it does with bad input.
+
+use serde_json::Value;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// `cargo test` builds the examples beside its tests.
+fn example() -> Command {
+    let test = std::env::current_exe().unwrap();
+    let profile = test.ancestors().nth(2).expect("target/<profile>/deps/<test>");
+    let name = format!("pd_failover{}", std::env::consts::EXE_SUFFIX);
+    Command::new(profile.join("examples").join(name))
+}
+
+const BUILT: &str = "run all of `cargo test`, or first `cargo build --example pd_failover`: the example is not built";
+
+fn run(args: &[&str]) -> Output {
+    example().args(args).output().expect(BUILT)
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+struct TraceFile(PathBuf);
+
+impl TraceFile {
+    fn new(name: &str, text: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.jsonl", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        TraceFile(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for TraceFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_short_run_loses_nothing_and_prints_one_line_for_programs() {
+    let output = run(&["--duration", "1", "--seed", "3", "--kv-bytes-per-token", "8", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    let line: Value = serde_json::from_str(&text).unwrap();
+    let number = |name: &str| line[name].as_u64().unwrap_or_else(|| panic!("{name} in {line}"));
+    assert_eq!((number("schema"), number("seed"), number("prefill"), number("decode")), (1, 3, 3, 1));
+    assert!(number("requests") > 500, "{line}");
+    assert_eq!(number("requests"), number("ok") + number("failed"), "{line}");
+    for name in ["lost", "corrupt", "duplicate_connects", "failed_without_fault"] {
+        assert_eq!(number(name), 0, "{name} in {line}");
+    }
+    assert_eq!(number("generations"), number("native_connects") + number("elections_without_connect"), "{line}");
+    assert_eq!(number("recovered"), number("recoverable"), "{line}");
+    assert!(["kill", "stop", "cut", "mute"].iter().all(|kind| line["faults"][kind].as_u64() >= Some(1)), "{line}");
+}
+
+#[test]
+fn a_bad_command_line_says_what_is_allowed() {
+    for (args, says) in [
+        (&["--prefill", "0"][..], "--prefill must be a number from 1 to 64, not \"0\""),
+        (&["--speedup", "fast"], "--speedup must be a number from"),
+        (&["--mode", "magic"], "--mode must be peerage, global-lock or check-then-add"),
+        (&["--nonsense"], "--nonsense is not an option; see --help"),
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&output).contains(says), "{args:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_bad_trace_line_ends_the_run_with_its_number() {
+    let good = r#"{"timestamp": 5, "input_length": 600, "output_length": 3, "hash_ids": [7, 8]}"#;
+    for (name, line, says) in [
+        ("malformed", r#"{"timestamp": 6, "input_len"#, "not JSON"),
+        ("decreasing", &good.replace(": 5,", ": 4,"), "\"timestamp\" falls from 5 to 4"),
+        ("absurd", &good.replace("600", "99999999999"), "\"input_length\" is 99999999999"),
+        ("short", &good.replace("[7, 8]", "[7]"), "has 1 ids"),
+    ] {
+        let trace = TraceFile::new(name, &format!("{good}\n{good}\n{line}\n"));
+        let output = run(&["--trace", trace.path(), "--prefill", "1", "--threads", "1"]);
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        let error = stderr(&output);
+        assert!(error.contains("line 3: ") && error.contains(says) && error.contains(trace.path()), "{name}: {error}");
+        assert_eq!(error.lines().count(), 1, "{name}: {error}");
+    }
+    let empty = TraceFile::new("empty", "");
+    assert!(stderr(&run(&["--trace", empty.path()])).contains("has no requests"));
+    assert!(stderr(&run(&["--trace", "no/such/file"])).contains("no/such/file"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_an_error_and_not_a_panic() {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = example().arg("--help").stdout(full).stderr(Stdio::piped()).output().expect(BUILT);
+    assert_eq!(output.status.code(), Some(2));
+    let error = stderr(&output);
+    assert!(error.contains("the result can't be written") && !error.contains("panicked"), "{error}");
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+    let status = example().arg("--nonsense").stdout(full()).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+}

@@ -8,17 +8,19 @@ use crate::shared::Shared;
 use crate::table::PeerTable;
 use crate::transport::Transport;
 use std::fmt;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// Settings of a table. Each setter states its default.
+/// Settings of a table. Each setter states its default. A time of more than 30 years is taken as 30 years: for ever.
 pub struct Builder<T> {
     transport: T,
     config: Config,
     clock: Clock,
     seed: Option<u64>,
 }
+
+/// Times are added to `Instant`s, which have an end.
+pub(crate) const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
@@ -149,8 +151,15 @@ impl<T: Transport> Builder<T> {
                 return Err(BuildError::Zero { limit: name });
             }
         }
+        let mut config = self.config;
+        let Backoff { base, cap, min_stable } = &mut config.backoff;
+        for wait in
+            [&mut config.connect_timeout, &mut config.close_timeout, &mut config.drain_deadline, base, cap, min_stable]
+        {
+            *wait = FOREVER.min(*wait);
+        }
         let seed = self.seed.unwrap_or_else(|| crate::name::Incarnation::random().0);
-        let shared = Shared::new(self.transport, self.config, self.clock, seed);
+        let shared = Shared::new(self.transport, config, self.clock, seed);
         let driver = Driver::new(shared.clone());
         let driver = thread::Builder::new()
             .name("peerage-driver".into())
@@ -158,14 +167,9 @@ impl<T: Transport> Builder<T> {
             .map_err(BuildError::Thread)?;
         #[cfg(not(peerage_loom))]
         shared.queue.driven_by(driver.thread().clone());
-        #[cfg(peerage_loom)]
-        drop(driver); // models drive their tables themselves
-        let weak = Arc::downgrade(&shared);
-        shared.clock.on_advance(move || {
-            if let Some(shared) = weak.upgrade() {
-                shared.queue.wake();
-            }
-        });
+        // The thread alone: a hook that held the table might be the one to end it, under the clock's lock.
+        let sleeper = driver.thread().clone();
+        shared.clock.on_advance(move || sleeper.unpark());
         Ok(PeerTable::new(shared))
     }
 }

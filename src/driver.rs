@@ -101,7 +101,7 @@ impl<T: Transport> Driver<T> {
         };
         let Step { close, bays, connect, end_transfers, still_busy, wait_for_permit, look_at } = step;
         let shared = &self.shared;
-        for to_close in close {
+        for to_close in close.into_iter().flatten() {
             close::submit(shared, &slot, to_close);
         }
         drop(bays);
@@ -111,7 +111,7 @@ impl<T: Transport> Driver<T> {
             let ticket = Ticket::new(shared.clone(), slot.clone(), elected);
             shared.connectors.submit(shared.next_job(), Box::new(move || ticket.connect())); // starved: see `sleep`
         }
-        for bay in end_transfers {
+        for bay in (0..2).filter(|bay| end_transfers[*bay]) {
             slot.in_flight.of_bay(bay).iter().for_each(|transfer| transfer.end(Outcome::Unknown));
         }
         for (cell, outcome) in still_busy {
@@ -130,7 +130,7 @@ impl<T: Transport> Driver<T> {
         let (permits, stuck) = (connects.permits(), connects.stuck());
         if permits >= config.max_concurrent_connects || !from_line && !self.line.is_empty() {
             Permit::Taken
-        } else if permits + stuck >= config.max_concurrent_connects + config.max_stuck {
+        } else if permits + stuck >= config.max_concurrent_connects.saturating_add(config.max_stuck) {
             Permit::Stuck(stuck)
         } else {
             Permit::Free
@@ -181,13 +181,13 @@ impl<T: Transport> Driver<T> {
         });
     }
 
-    /// A probe that has not answered by its deadline holds no closing place, and its asker is told.
+    /// Who asked a peer that has not answered by the deadline is told.
     fn serve_probes(&mut self) {
         self.probes.append(&mut lock(&self.shared.probes));
-        let (now, closers) = (self.shared.clock.now(), &self.shared.closers);
+        let (now, probers) = (self.shared.clock.now(), &self.shared.probers);
         self.probes.retain(|probe| {
             if probe.deadline <= now && probe.cell.peek().is_none() {
-                let asked = closers.give_up(probe.job);
+                let asked = probers.is_running(probe.job);
                 probe.cell.resolve(if asked { Liveness::Dead } else { Liveness::Unknown });
             }
             probe.deadline > now && probe.cell.peek().is_none()

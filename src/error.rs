@@ -97,7 +97,8 @@ pub enum InsertError {
         /// The table's limit.
         limit: usize,
     },
-    /// The name's previous peer is still closing and the transport has one slot per name. Wait for its removal to resolve.
+    /// The name's previous peer is still being removed, and a second connection would be in its way: the transport has one
+    /// slot per name, or a native connect has not returned. Wait for its removal to resolve.
     #[error("peer \"{name}\" is still being removed; insert it when the removal has resolved")]
     StillRemoving {
         /// The name.
@@ -542,6 +543,14 @@ pub enum RegisterError<E: Error + 'static> {
     NotRegistered {
         /// The region.
         region: RegionId,
+    },
+    /// The transport panicked; the region is listed as it was before.
+    #[error("region {}: the transport panicked: {message}", region.0)]
+    Panicked {
+        /// The region.
+        region: RegionId,
+        /// The panic's message.
+        message: Arc<str>,
     },
     /// The transport refused.
     #[error("the transport did not take region {}", region.0)]

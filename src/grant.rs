@@ -190,7 +190,9 @@ impl Core {
     }
 
     pub(crate) fn revoke(&self) {
-        // ord! AcqRel: acquires the copies of those who left (a page handed back shows them), and orders the close after them.
+        // ord! AcqRel: Acquire for the copies of all who left before (a page handed back shows them), from the Release in
+        //      `leave`; Release for whoever leaves last and finishes.
+        //      test: nothing_lands_after_revoke_and_quiesced_waits_for_the_copy_that_runs   fails if: enter ignores CLOSED
         let before = self.gate.fetch_or(CLOSED, Ordering::AcqRel);
         if before & CLOSED == 0 {
             if let Some(book) = self.book.upgrade() {
@@ -212,8 +214,15 @@ impl Core {
     }
 
     fn enter(&self) -> bool {
+        // ord! Relaxed look, also on failure: a guess that the CAS proves or corrects. CLOSED is never taken back, so a look
+        //      that shows it is final, and nothing is read on the strength of it: the caller is refused.
         let mut seen = self.gate.load(Ordering::Relaxed);
         while seen & CLOSED == 0 {
+            // ord! Acquire: keeps the copy behind the entry. It collects nothing: a gate never reopens, and what was lent came
+            //      through the book's mutex. That no copy is missed does not rest on it: entry and close are on one word,
+            //      so either the close counts this entry or the entry sees the close; and an entry of any order carries
+            //      on the Release of those who left before.
+            //      test: nothing_lands_after_revoke_and_quiesced_waits_for_the_copy_that_runs   fails if: enter ignores CLOSED
             match self.gate.compare_exchange_weak(seen, seen + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
@@ -223,7 +232,10 @@ impl Core {
     }
 
     fn leave(&self) {
-        // ord! AcqRel: publishes this copy to whoever finishes; the one that finishes acquires the others'.
+        // ord! AcqRel: Release for this copy, to whoever finishes: `revoke` or the last to leave. Acquire for that last one:
+        //      the copies of all who left before it.
+        //      test: a_write_that_nobody_here_copies_keeps_the_page_from_quiescing_until_its_hold_ends   fails if: the first to
+        //      leave finishes
         if self.gate.fetch_sub(1, Ordering::AcqRel) == CLOSED | 1 {
             self.finish();
         }
@@ -285,7 +297,16 @@ impl GrantBook {
         Grant { core, clock: self.clock.clone() }
     }
 
-    /// Checks what an inbound connection presents, and binds the grant to it. `by` is the name the connection gave itself.
+    /// Checks what an inbound connection presents, and binds the grant to it. `by` is the name the connection gave itself,
+    /// `inbound` its number: unique in this process, never used again. Never waits.
+    ///
+    /// # Errors
+    /// Why it is refused; the transport tells the borrower. Nothing is bound then, and the grant goes on for who may use it:
+    /// - [`Refusal::NoSuchGrant`]: the id is wrong, or the grant was revoked. The borrower gives up this page.
+    /// - [`Refusal::NotYours`]: it was lent to another name than `by`.
+    /// - [`Refusal::WrongAccess`]: it was lent for reading and is to be written, or the other way round.
+    /// - [`Refusal::OutOfBounds`]: another region, or not inside the page.
+    /// - [`Refusal::BoundElsewhere`]: another connection presented it first. After a reconnect, ask for a new grant.
     pub fn present(&self, by: &PeerName, inbound: u64, remote: RemoteSlice, access: Access) -> Result<Loan, Refusal> {
         let core = self.lent.grants.lock().get(&remote.grant).cloned().ok_or(Refusal::NoSuchGrant)?;
         if core.to != *by {
@@ -309,7 +330,9 @@ impl GrantBook {
         Ok(Loan { core, part })
     }
 
-    /// An inbound connection is closed and copies nothing more: the grants bound to it are quiesced.
+    /// An inbound connection is closed and copies nothing more: the grants bound to it are revoked, and quiesced once no
+    /// copy runs and no [`HeldLoan`] of them is left. A transport calls it after the last write that could come over the
+    /// connection, never before.
     pub fn inbound_closed(&self, inbound: u64) {
         let bound: Vec<_> =
             self.lent.grants.lock().values().filter(|core| *core.bound.lock() == Some(inbound)).cloned().collect();
@@ -350,29 +373,64 @@ impl Loan {
         self.part.is_empty()
     }
 
-    /// Copies one chunk into the page. Never waits; refused once the grant is revoked.
+    /// Copies one chunk into the page, `at` counted from the start of the part. Never waits.
+    ///
+    /// # Errors
+    /// Nothing was copied. [`Refusal::Revoked`]: the grant is revoked, drop the rest of the transfer;
+    /// [`Refusal::OutOfBounds`]: the chunk does not fit into the part.
     pub fn write(&self, at: usize, chunk: &[u8]) -> Result<(), Refusal> {
         self.copy(|part| part.write(at, chunk))
     }
 
-    /// Copies one chunk out of the page. Never waits; refused once the grant is revoked.
+    /// Copies one chunk out of the page, `at` counted from the start of the part. Never waits.
+    ///
+    /// # Errors
+    /// Nothing was copied. [`Refusal::Revoked`]: the grant is revoked, drop the rest of the transfer;
+    /// [`Refusal::OutOfBounds`]: the chunk does not fit into the part.
     pub fn read(&self, at: usize, chunk: &mut [u8]) -> Result<(), Refusal> {
         self.copy(|part| part.read(at, chunk))
     }
 
+    /// Keeps the page from quiescing until what is given back is dropped: for a transport whose peers write by themselves,
+    /// where no call of [`write`](Self::write) marks the moment. Take it before the borrower may begin; drop it when the
+    /// borrower has acknowledged that it writes no more, or when its connection is closed. Revoking goes on to refuse
+    /// everything new meanwhile. Never waits.
+    ///
+    /// # Errors
+    /// [`Refusal::Revoked`]: the grant is revoked. The borrower must not begin.
+    pub fn hold(&self) -> Result<HeldLoan, Refusal> {
+        if self.core.enter() { Ok(HeldLoan { core: self.core.clone() }) } else { Err(Refusal::Revoked) }
+    }
+
     fn copy(&self, copy: impl FnOnce(&Slice) -> Result<(), OutOfRegion>) -> Result<(), Refusal> {
-        if !self.core.enter() {
-            return Err(Refusal::Revoked);
-        }
-        let copied = copy(&self.part);
-        self.core.leave();
-        copied.map_err(|_| Refusal::OutOfBounds)
+        let _held = self.hold()?;
+        copy(&self.part).map_err(|OutOfRegion { .. }| Refusal::OutOfBounds)
     }
 }
 
 impl fmt::Debug for Loan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loan").field("part", &self.part).finish_non_exhaustive()
+    }
+}
+
+/// A remote access that may be running: its grant is not quiesced before this is dropped. Made by [`Loan::hold`].
+///
+/// One that is forgotten keeps the page in quarantine for ever, which is the safe side.
+#[must_use = "dropping it lets the page be used again"]
+pub struct HeldLoan {
+    core: Arc<Core>,
+}
+
+impl Drop for HeldLoan {
+    fn drop(&mut self) {
+        self.core.leave();
+    }
+}
+
+impl fmt::Debug for HeldLoan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldLoan").field("page", &self.core.page).finish_non_exhaustive()
     }
 }
 
@@ -447,6 +505,50 @@ mod tests {
         book.inbound_closed(1);
         assert!(grant.is_quiesced());
         assert!(!other.is_quiesced());
+    }
+
+    #[test]
+    fn a_write_that_nobody_here_copies_keeps_the_page_from_quiescing_until_its_hold_ends() {
+        let (book, grant) = lent();
+        let loan = book.present(&name("p"), 1, grant.remote(), Access::Write).unwrap();
+        let (first, second) = (loan.hold().unwrap(), loan.hold().unwrap());
+        drop(loan);
+        let revoked = grant.revoke();
+        assert_eq!(book.present(&name("p"), 1, grant.remote(), Access::Write).unwrap_err(), Refusal::NoSuchGrant);
+        drop(first);
+        book.inbound_closed(1);
+        assert!(!grant.is_quiesced(), "one writer has not acknowledged");
+        drop(second);
+        assert!(grant.is_quiesced() && revoked.wait(Instant::now()));
+    }
+
+    #[test]
+    fn what_is_revoked_is_not_held() {
+        let (book, grant) = lent();
+        let loan = book.present(&name("p"), 1, grant.remote(), Access::Write).unwrap();
+        drop(grant);
+        assert_eq!(loan.hold().unwrap_err(), Refusal::Revoked);
+    }
+
+    #[test]
+    fn quiescence_waits_for_every_copy_and_shows_them_all() {
+        for _ in 0..200 {
+            let (book, grant) = lent();
+            let loan = book.present(&name("p"), 1, grant.remote(), Access::Write).unwrap();
+            std::thread::scope(|scope| {
+                let loan = &loan;
+                let copies: Vec<_> = (0..4).map(|at| scope.spawn(move || loan.write(at, &[7]).is_ok())).collect();
+                assert!(grant.revoke().wait(Instant::now() + std::time::Duration::from_secs(30)));
+                let seen = grant.page().to_vec();
+                for (at, copy) in copies.into_iter().enumerate() {
+                    assert_eq!(
+                        seen[at] == 7,
+                        copy.join().unwrap(),
+                        "what was copied is there at quiescence, nothing lands after it"
+                    );
+                }
+            });
+        }
     }
 
     #[test]

@@ -6,11 +6,13 @@
 use crate::clock::Clock;
 use crate::name::{Incarnation, PeerName};
 use crate::state::Generation;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::future::poll_fn;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 /// One message.
@@ -54,12 +56,54 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     messages: VecDeque<(Arc<Credits>, Notification)>,
-    receivers: Vec<Waker>,
+    receivers: Waiting,
     closed: bool,
 }
 
 struct Credits {
-    left: Mutex<(usize, Option<Waker>)>,
+    share: Mutex<Share>,
+}
+
+struct Share {
+    room: usize,
+    pushers: Waiting,
+}
+
+/// Futures that wait, in the order in which they began: one place each, free again when it is woken or dropped.
+#[derive(Default)]
+struct Waiting {
+    begun: u64,
+    wakers: BTreeMap<u64, Waker>,
+}
+
+impl Waiting {
+    /// Takes or keeps a future's place. What is given back is other people's code: to be dropped after unlock.
+    fn wait(&mut self, place: &mut Option<u64>, cx: &Context<'_>) -> Option<Waker> {
+        let at = *place.get_or_insert_with(|| {
+            self.begun += 1;
+            self.begun
+        });
+        match self.wakers.get(&at) {
+            Some(waker) if waker.will_wake(cx.waker()) => None,
+            _ => self.wakers.insert(at, cx.waker().clone()),
+        }
+    }
+
+    fn leave(&mut self, place: Option<u64>) -> Option<Waker> {
+        self.wakers.remove(&place?)
+    }
+
+    /// For [`wake`], after unlock.
+    fn take(&mut self) -> BTreeMap<u64, Waker> {
+        std::mem::take(&mut self.wakers)
+    }
+}
+
+fn wake(wakers: BTreeMap<u64, Waker>) {
+    for waker in wakers.into_values() {
+        // One that panics must harm neither the others nor the task that serves the sender's connection.
+        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    }
 }
 
 impl Inbox {
@@ -92,36 +136,23 @@ impl Inbox {
 
     /// Waits for the next message on any runtime; `None` once the inbox is closed and empty. Dropping the future loses nothing.
     pub async fn next(&self) -> Option<Notification> {
-        poll_fn(|cx| {
-            let mut queue = lock(&self.shared.queue);
-            if let Some(next) = queue.messages.pop_front() {
-                drop(queue);
-                return Poll::Ready(Some(taken(next)));
-            }
-            if queue.closed {
-                return Poll::Ready(None);
-            }
-            if !queue.receivers.iter().any(|waker| waker.will_wake(cx.waker())) {
-                queue.receivers.push(cx.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await
+        Next { shared: &self.shared, place: None }.await
     }
 
     /// No message will come any more: receivers get what is queued, then `None`. For transports, when they are dropped.
     pub fn close(&self) {
         let mut queue = lock(&self.shared.queue);
         queue.closed = true;
-        let receivers = std::mem::take(&mut queue.receivers);
+        let receivers = queue.receivers.take();
         drop(queue);
         self.shared.arrived.notify_all();
-        receivers.into_iter().for_each(Waker::wake);
+        wake(receivers);
     }
 
     /// For transports: one inbound connection, which may have `capacity` messages waiting.
     pub fn source(&self, capacity: usize) -> Source {
-        Source { shared: self.shared.clone(), credits: Arc::new(Credits { left: Mutex::new((capacity.max(1), None)) }) }
+        let share = Share { room: capacity.max(1), pushers: Waiting::default() };
+        Source { shared: self.shared.clone(), credits: Arc::new(Credits { share: Mutex::new(share) }) }
     }
 
     /// How many messages wait.
@@ -141,6 +172,36 @@ impl fmt::Debug for Inbox {
     }
 }
 
+struct Next<'a> {
+    shared: &'a Shared,
+    place: Option<u64>,
+}
+
+impl Future for Next<'_> {
+    type Output = Option<Notification>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Notification>> {
+        let mut queue = lock(&self.shared.queue);
+        if let Some(next) = queue.messages.pop_front() {
+            drop(queue);
+            return Poll::Ready(Some(taken(next)));
+        }
+        if queue.closed {
+            return Poll::Ready(None);
+        }
+        let old = queue.receivers.wait(&mut self.place, cx);
+        drop(queue);
+        drop(old);
+        Poll::Pending
+    }
+}
+
+impl Drop for Next<'_> {
+    fn drop(&mut self) {
+        let old = lock(&self.shared.queue).receivers.leave(self.place);
+        drop(old);
+    }
+}
+
 /// The sending end of one inbound connection.
 pub struct Source {
     shared: Arc<Shared>,
@@ -148,57 +209,78 @@ pub struct Source {
 }
 
 impl Source {
-    /// Queues a message. Never waits; gives it back if this source's share is full.
+    /// Queues a message and wakes who waits for one. Never waits; a waker that panics is caught.
+    ///
+    /// # Errors
+    /// The message, if this source's share is full. Try again once a receiver has taken one of its messages, or wait for
+    /// that with [`push`](Self::push).
     pub fn try_push(&self, message: Notification) -> Result<(), Notification> {
         {
-            let mut left = lock(&self.credits.left);
-            if left.0 == 0 {
+            let mut share = lock(&self.credits.share);
+            if share.room == 0 {
                 return Err(message);
             }
-            left.0 -= 1;
+            share.room -= 1;
         }
         let mut queue = lock(&self.shared.queue);
         queue.messages.push_back((self.credits.clone(), message));
-        let receivers = std::mem::take(&mut queue.receivers);
+        let receivers = queue.receivers.take();
         drop(queue);
         self.shared.arrived.notify_one();
-        receivers.into_iter().for_each(Waker::wake);
+        wake(receivers);
         Ok(())
     }
 
-    /// Queues a message, waiting on any runtime until this source's share has room.
+    /// Queues a message, waiting on any runtime until this source's share has room. Dropping the future before that drops
+    /// the message.
     pub async fn push(&self, message: Notification) {
-        let mut message = Some(message);
-        poll_fn(|cx| {
-            let Some(next) = message.take() else { return Poll::Ready(()) };
-            let Err(back) = self.try_push(next) else { return Poll::Ready(()) };
-            message = Some(back);
-            let mut left = lock(&self.credits.left);
-            if left.0 > 0 {
-                cx.waker().wake_by_ref();
-            } else {
-                left.1 = Some(cx.waker().clone());
+        Push { source: self, message: Some(message), place: None }.await;
+    }
+}
+
+struct Push<'a> {
+    source: &'a Source,
+    message: Option<Notification>,
+    place: Option<u64>,
+}
+
+impl Future for Push<'_> {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        while let Some(message) = self.message.take() {
+            let Err(back) = self.source.try_push(message) else { break };
+            self.message = Some(back);
+            let mut share = lock(&self.source.credits.share);
+            if share.room == 0 {
+                let old = share.pushers.wait(&mut self.place, cx);
+                drop(share);
+                drop(old);
+                return Poll::Pending;
             }
-            Poll::Pending
-        })
-        .await;
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Drop for Push<'_> {
+    fn drop(&mut self) {
+        let old = lock(&self.source.credits.share).pushers.leave(self.place);
+        drop(old);
     }
 }
 
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source").field("room", &lock(&self.credits.left).0).finish_non_exhaustive()
+        f.debug_struct("Source").field("room", &lock(&self.credits.share).room).finish_non_exhaustive()
     }
 }
 
 fn taken((credits, message): (Arc<Credits>, Notification)) -> Notification {
-    let mut left = lock(&credits.left);
-    left.0 += 1;
-    let pusher = left.1.take();
-    drop(left);
-    if let Some(pusher) = pusher {
-        pusher.wake();
-    }
+    let mut share = lock(&credits.share);
+    share.room += 1;
+    let pushers = share.pushers.take();
+    drop(share);
+    wake(pushers);
     message
 }
 
@@ -209,6 +291,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
     use std::time::Duration;
 
     fn message(byte: u8) -> Notification {
@@ -254,5 +339,91 @@ mod tests {
             assert_eq!(inbox.next().await, Some(message(byte)));
         }
         pusher.await.unwrap();
+    }
+
+    /// Counts wake-ups, or panics at each.
+    #[derive(Default)]
+    struct Woken {
+        times: AtomicUsize,
+        panics: bool,
+    }
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.times.fetch_add(1, Ordering::SeqCst);
+            assert!(!self.panics, "a waker that panics");
+        }
+    }
+
+    fn poll_once<F: Future>(future: Pin<&mut F>, woken: &Arc<Woken>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(&Waker::from(woken.clone())))
+    }
+
+    #[test]
+    fn a_receiver_that_is_dropped_leaves_nothing_in_an_idle_inbox() {
+        let inbox = Inbox::new(Clock::system());
+        let tasks: Vec<_> = (0..1000).map(|_| Arc::<Woken>::default()).collect();
+        let stays = Arc::<Woken>::default();
+        let mut next = pin!(inbox.next());
+        assert!(poll_once(next.as_mut(), &stays).is_pending());
+        for task in &tasks {
+            assert!(poll_once(pin!(inbox.next()), task).is_pending());
+        }
+        assert!(tasks.iter().all(|task| Arc::strong_count(task) == 1), "no task is kept");
+        inbox.source(1).try_push(message(1)).unwrap();
+        assert_eq!(stays.times.load(Ordering::SeqCst), 1);
+        assert_eq!(poll_once(next, &stays), Poll::Ready(Some(message(1))));
+        assert!(tasks.iter().all(|task| task.times.load(Ordering::SeqCst) == 0));
+    }
+
+    #[test]
+    fn a_pusher_that_is_dropped_leaves_nothing_in_a_full_source() {
+        let inbox = Inbox::new(Clock::system());
+        let (source, task) = (inbox.source(1), Arc::<Woken>::default());
+        source.try_push(message(1)).unwrap();
+        assert!(poll_once(pin!(source.push(message(2))), &task).is_pending());
+        assert_eq!(Arc::strong_count(&task), 1);
+    }
+
+    #[test]
+    fn a_waker_that_panics_harms_neither_the_sender_nor_another_receiver() {
+        let inbox = Inbox::new(Clock::system());
+        let source = inbox.source(1);
+        let bad = Arc::new(Woken { panics: true, ..Woken::default() });
+        let good = Arc::<Woken>::default();
+        let (mut first, mut second) = (pin!(inbox.next()), pin!(inbox.next()));
+        assert!(poll_once(first.as_mut(), &bad).is_pending());
+        assert!(poll_once(second.as_mut(), &good).is_pending());
+        source.try_push(message(1)).unwrap();
+        assert_eq!((bad.times.load(Ordering::SeqCst), good.times.load(Ordering::SeqCst)), (1, 1));
+
+        let mut push = pin!(source.push(message(2)));
+        assert!(poll_once(push.as_mut(), &bad).is_pending());
+        assert_eq!(inbox.try_recv(), Some(message(1)), "the pusher's waker panics on the receiver's thread");
+        assert!(poll_once(push, &good).is_ready());
+        assert_eq!(inbox.try_recv(), Some(message(2)));
+        assert!(poll_once(first.as_mut(), &bad).is_pending());
+        assert!(poll_once(second.as_mut(), &good).is_pending());
+        inbox.close();
+        assert_eq!((bad.times.load(Ordering::SeqCst), good.times.load(Ordering::SeqCst)), (3, 2));
+    }
+
+    #[tokio::test]
+    async fn several_pushers_of_one_source_all_get_through() {
+        let inbox = Inbox::new(Clock::system());
+        let source = Arc::new(inbox.source(1));
+        let pushers: Vec<_> = (0..10)
+            .map(|byte| {
+                let source = source.clone();
+                tokio::spawn(async move { source.push(message(byte)).await })
+            })
+            .collect();
+        for _ in 0..10 {
+            let next = tokio::time::timeout(Duration::from_secs(30), inbox.next()).await;
+            assert!(next.expect("no pusher is forgotten").is_some());
+        }
+        for pusher in pushers {
+            pusher.await.unwrap();
+        }
     }
 }

@@ -7,7 +7,7 @@
 use crate::peer::Removed;
 use crate::queue::{DRAINED, REPORTED};
 use crate::slot::{Slot, SlotRef};
-use crate::slow::{Closing, Elected, Locked, MayElect, Place, ToClose, try_locked};
+use crate::slow::{Closing, Elected, Locked, MayElect, Place, Quiescing, ToClose, try_locked};
 use crate::sync::Arc;
 use crate::transport::{Capabilities, Transport};
 use crate::wait::Cell;
@@ -28,12 +28,12 @@ pub(crate) enum Permit {
 
 /// What is left to do after one step.
 pub(crate) struct Step<T: Transport> {
-    pub(crate) close: Vec<ToClose<T::Connection>>,
+    pub(crate) close: [Option<ToClose<T::Connection>>; 2],
     /// References of bays whose connection was taken.
-    pub(crate) bays: Vec<SlotRef<T>>,
+    pub(crate) bays: [Option<SlotRef<T>>; 2],
     pub(crate) connect: Option<Elected<T::Address>>,
     /// Bays whose transfers end as Unknown for their callers.
-    pub(crate) end_transfers: Vec<usize>,
+    pub(crate) end_transfers: [bool; 2],
     pub(crate) still_busy: Vec<(Arc<Cell<Removed>>, Removed)>,
     /// The slot wants a permit and there is none.
     pub(crate) wait_for_permit: bool,
@@ -46,10 +46,10 @@ pub(crate) fn step<T: Transport>(slot: &Slot<T>, events: u32, permit: Permit, fr
     try_locked(slot, |lane| {
         lane.slow.in_line &= !from_line;
         let mut step = Step {
-            close: Vec::new(),
-            bays: Vec::new(),
+            close: [None, None],
+            bays: [None, None],
             connect: None,
-            end_transfers: Vec::new(),
+            end_transfers: [false; 2],
             still_busy: Vec::new(),
             wait_for_permit: false,
             look_at: None,
@@ -93,34 +93,44 @@ fn look_at_bay<T: Transport>(lane: &mut Locked<'_, T>, bay: usize, step: &mut St
                 let transfers_end_at = busy.then(|| draining.since + home.config.drain_deadline);
                 // SAFETY: `drained` was set from the DRAINED bit of this bay's present gate; the mutex is held.
                 let connection = unsafe { lane.slot.bay(bay).take() };
-                lane.slow.bays[bay] =
-                    Place::Closing(Closing { generation, since: lane.now, why, again: None, transfers_end_at });
+                lane.slow.bays[bay] = Place::Closing(Closing {
+                    generation,
+                    since: lane.now,
+                    why,
+                    again: None,
+                    transfers_end_at,
+                    overdue: false,
+                });
                 // SAFETY: the reference that `publish` counted in for this bay, given up once, with its connection.
-                step.bays.push(unsafe { SlotRef::from_counted(lane.slot.into()) });
+                step.bays[bay] = Some(unsafe { SlotRef::from_counted(lane.slot.into()) });
                 let name = lane.slow.name.clone();
-                step.close.push(ToClose { name, generation, bay: Some(bay), connection, why, job });
+                step.close[bay] = Some(ToClose { name, generation, bay: Some(bay), connection, why, job });
             } else if !draining.overdue && lane.now >= draining.since + home.config.drain_deadline {
                 draining.overdue = true;
-                step.end_transfers.push(bay);
+                step.end_transfers[bay] = true;
                 lane.tell_undrained();
             }
         }
         Place::Closing(closing) => {
-            if closing.transfers_end_at.take_if(|at| *at <= lane.now).is_some() {
-                step.end_transfers.push(bay);
-            }
+            step.end_transfers[bay] = closing.transfers_end_at.take_if(|at| *at <= lane.now).is_some();
+            let late = !closing.overdue && lane.now >= closing.since + home.config.close_timeout;
+            closing.overdue |= late;
             if let Some((connection, _)) = closing.again.take_if(|(_, at)| *at <= lane.now) {
                 let (generation, why, job) = (closing.generation, closing.why, home.next_job());
                 let name = lane.slow.name.clone();
-                step.close.push(ToClose { name, generation, bay: Some(bay), connection, why, job });
+                step.close[bay] = Some(ToClose { name, generation, bay: Some(bay), connection, why, job });
+            }
+            if late {
+                lane.tell_undrained();
             }
         }
-        Place::Quiescing(transfers_end_at) => {
-            if transfers_end_at.take_if(|at| *at <= lane.now).is_some() {
-                step.end_transfers.push(bay);
-            }
+        Place::Quiescing(quiescing) => {
+            let late = quiescing.transfers_end_at.take_if(|at| *at <= lane.now).is_some();
+            step.end_transfers[bay] = late;
             if lane.slot.bay(bay).transfers_by_lane() == 0 {
                 lane.slow.bays[bay] = Place::Free;
+            } else if late {
+                lane.tell_undrained();
             }
         }
         Place::Free | Place::Reserved(_) | Place::Live(_) => {}
@@ -132,11 +142,13 @@ fn answer_removers<T: Transport>(lane: &mut Locked<'_, T>, step: &mut Step<T>) {
     let (now, slot) = (lane.now, lane.slot);
     let Some(removal) = &mut lane.slow.removal else { return };
     let leases = (0..2).map(|bay| slot.bay(bay).gate.users()).sum();
+    let transfers = (0..2).map(|bay| slot.bay(bay).transfers()).sum();
+    let closing = lane.slow.bays.iter().any(|place| matches!(place, Place::Closing(_)));
     let oldest = now.duration_since(removal.since);
     removal.waiting.retain(|(deadline, cell)| {
         let over = *deadline <= now;
         if over {
-            step.still_busy.push((cell.clone(), Removed::StillBusy { leases, oldest, connecting }));
+            step.still_busy.push((cell.clone(), Removed::StillBusy { leases, transfers, oldest, connecting, closing }));
         }
         !over
     });
@@ -167,10 +179,11 @@ fn next_look<T: Transport>(lane: &mut Locked<'_, T>) -> Option<Instant> {
     let slow = &*lane.slow;
     let places = slow.bays.iter().filter_map(|place| match place {
         Place::Draining(draining) if !draining.overdue => Some(draining.since + config.drain_deadline),
-        Place::Closing(Closing { again: Some((_, at)), transfers_end_at, .. }) => {
-            Some(transfers_end_at.map_or(*at, |end| end.min(*at)))
+        Place::Closing(Closing { since, again, transfers_end_at, overdue, .. }) => {
+            let late = (!overdue).then(|| *since + config.close_timeout);
+            [late, again.as_ref().map(|(_, at)| *at), *transfers_end_at].into_iter().flatten().min()
         }
-        Place::Closing(Closing { transfers_end_at, .. }) | Place::Quiescing(transfers_end_at) => *transfers_end_at,
+        Place::Quiescing(quiescing) => quiescing.transfers_end_at,
         _ => None,
     });
     let attempt = slow.connect.as_ref().filter(|connect| connect.permit).map(|connect| connect.deadline);
@@ -214,7 +227,8 @@ impl<T: Transport> Locked<'_, T> {
                 return None;
             }
         };
-        self.slow.bays[bay] = Place::Quiescing(closing.transfers_end_at);
+        let Closing { since, transfers_end_at, .. } = *closing;
+        self.slow.bays[bay] = Place::Quiescing(Quiescing { since, transfers_end_at });
         self.leaked(leaked);
         forget
     }

@@ -17,7 +17,7 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// The right to use one generation's connection, and what keeps that connection open. It may cross `.await` and threads and
 /// may be held as long as needed: a report or a removal stops new leases at once and closes only after the last one is
@@ -110,10 +110,6 @@ impl<T: DataPlane> Lease<T> {
     /// [`NotifyError`], which says whether anything may have been sent.
     pub fn notify(&self, message: &[u8]) -> Result<(), NotifyError<T::Error>> {
         let transport = &self.slot().home().transport;
-        let max = transport.max_notification();
-        if message.len() > max {
-            return Err(NotifyError::TooLong { peer: self.name(), len: message.len(), max });
-        }
         let now = self.slot().word();
         if now != self.entered.word {
             return Err(NotifyError::StaleGeneration {
@@ -123,9 +119,14 @@ impl<T: DataPlane> Lease<T> {
                 phase: now.phase(),
             });
         }
-        match catch_unwind(AssertUnwindSafe(|| transport.notify(self.connection(), message))) {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(source)) => Err(match self.judge(&source) {
+        let send = || match transport.max_notification() {
+            max if message.len() > max => Err(max),
+            _ => Ok(transport.notify(self.connection(), message)),
+        };
+        match catch_unwind(AssertUnwindSafe(send)) {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Err(max)) => Err(NotifyError::TooLong { peer: self.name(), len: message.len(), max }),
+            Ok(Ok(Err(source))) => Err(match self.judge(&source) {
                 Verdict::Busy(retry_after) => NotifyError::Busy { peer: self.name(), retry_after },
                 Verdict::Local => NotifyError::Local { peer: self.name(), source },
                 Verdict::Broken(sent) => {
@@ -159,10 +160,6 @@ impl<T: DataPlane> Lease<T> {
             let (local, remote) = (local.len() as u64, remote.len);
             return Err(PostError::Length { peer: self.name(), local, remote });
         }
-        let limit = home.config.max_transfers_per_peer;
-        if slot.bay(self.bay()).transfers() as usize >= limit {
-            return Err(PostError::TooManyTransfers { peer: self.name(), limit });
-        }
         let now = slot.word();
         if now != self.entered.word {
             let (have, phase, now) = (self.generation(), now.phase(), now.generation());
@@ -172,8 +169,12 @@ impl<T: DataPlane> Lease<T> {
         let Some(of_region) = home.registered.look().get(&region).map(|known| known.transfers.clone()) else {
             return Err(PostError::NotRegistered { peer: self.name(), region });
         };
-        let held = Held::count(slot, self.entered.word, self.bay(), of_region);
-        // Looked at after it was counted, so a deregistration that missed the count is seen here.
+        let limit = home.config.max_transfers_per_peer;
+        let Some(held) = Held::count(slot, self.entered.word, self.bay(), of_region, limit) else {
+            return Err(PostError::TooManyTransfers { peer: self.name(), limit });
+        };
+        // Looked at after it was counted, so a deregistration that missed the count is seen here: see `shutdown::unlist`.
+        fence(Ordering::SeqCst);
         if !home.registered.look().contains_key(&region) {
             held.uncount();
             return Err(PostError::NotRegistered { peer: self.name(), region });
@@ -254,13 +255,18 @@ struct Held<T: Transport> {
 }
 
 impl<T: Transport> Held<T> {
-    fn count(slot: &Slot<T>, word: Word, bay: usize, of_region: Arc<AtomicUsize>) -> Self {
+    /// `None`: the peer has as many as it may.
+    fn count(slot: &Slot<T>, word: Word, bay: usize, of_region: Arc<AtomicUsize>, limit: usize) -> Option<Self> {
+        if !slot.in_flight.count_in(limit) {
+            return None;
+        }
         slot.bay(bay).transfer_posted();
         of_region.fetch_add(1, Ordering::AcqRel);
-        Held { slot: SlotRef::of(slot), word, bay, of_region }
+        Some(Held { slot: SlotRef::of(slot), word, bay, of_region })
     }
 
     fn uncount(&self) {
+        self.slot.in_flight.count_out();
         self.of_region.fetch_sub(1, Ordering::AcqRel);
         if self.slot.bay(self.bay).transfer_quiescent() && self.slot.word() != self.word {
             self.slot.tell(crate::queue::LOOK); // the lane may wait for this

@@ -89,7 +89,7 @@ mod wait;
 pub use builder::Builder;
 pub use clock::Clock;
 pub use error::*;
-pub use grant::{Access, Grant, GrantBook, Loan, Refusal, Revoked};
+pub use grant::{Access, Grant, GrantBook, HeldLoan, Loan, Refusal, Revoked};
 pub use inbox::{Inbox, Notification, Source};
 pub use lease::Lease;
 pub use name::{Incarnation, MAX_NAME, PeerId, PeerName};

@@ -14,6 +14,10 @@ pub struct PeerName(Arc<str>);
 
 impl PeerName {
     /// Checks `name` and keeps a copy of it.
+    ///
+    /// # Errors
+    /// [`NameError::Empty`], [`NameError::TooLong`] (more than [`MAX_NAME`] bytes) or [`NameError::Control`] (a control
+    /// character, and where). Choose another name; nothing is cut or replaced.
     pub fn new(name: &str) -> Result<Self, NameError> {
         if name.is_empty() {
             return Err(NameError::Empty);

@@ -18,7 +18,7 @@ pub(crate) enum State<T: Transport> {
 #[derive(Clone)]
 pub(crate) enum Entry<T: Transport> {
     Live(SlotRef<T>),
-    /// The name's slot is being removed, and the native side has one slot per name. In the same snapshot as the live
+    /// The name's slot is being removed, and a second one would be in its way. In the same snapshot as the live
     /// ones, so that an insert can't fall between a removal's beginning and its end.
     Leaving(PeerId),
 }
@@ -66,10 +66,10 @@ impl<T: Transport> Names<T> {
         added.map(drop)
     }
 
-    /// The removal of `slot` has begun. `one_slot`: its name is free only when it has [`left`](Self::left).
-    pub(crate) fn leave(&self, name: &PeerName, slot: &SlotRef<T>, one_slot: bool) {
+    /// The removal of `slot` has begun. `in_the_way`: its name is free only when it has [`left`](Self::left).
+    pub(crate) fn leave(&self, name: &PeerName, slot: &SlotRef<T>, in_the_way: bool) {
         self.change(name, |entry| match entry {
-            Entry::Live(named) if named.is(slot) => Some(one_slot.then(|| Entry::Leaving(slot.id()))),
+            Entry::Live(named) if named.is(slot) => Some(in_the_way.then(|| Entry::Leaving(slot.id()))),
             _ => None,
         });
     }
@@ -89,6 +89,10 @@ impl<T: Transport> Names<T> {
             },
             State::ShutDown => Err(()),
         });
+    }
+
+    pub(crate) fn is_leaving(&self, name: &str) -> bool {
+        self.with(name, |found| matches!(found, Found::Leaving))
     }
 
     /// Drops what was replaced, on the thread that may; answers whether somebody still looks at some of it.

@@ -1,6 +1,7 @@
 //! Our handle of one remote agent, and what it can be asked.
 
 use crate::error::{NotReady, ReadyError, Reason, WouldDeadlock};
+use crate::gate::stripe_of_thread;
 use crate::lease::Lease;
 use crate::name::{PeerId, PeerName};
 use crate::note::Note;
@@ -10,7 +11,7 @@ use crate::shared::{ProbeRequest, lock};
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Ended, Join, locked};
 use crate::state::{Generation, Phase, Word};
-use crate::transport::{CloseReason, Liveness, ProbeContext, Reported, Transport};
+use crate::transport::{Capabilities, CloseReason, Liveness, ProbeContext, Reported, Transport};
 use crate::wait::{Cell, Pending, Wait};
 use std::error::Error;
 use std::fmt;
@@ -159,35 +160,36 @@ impl<T: Transport> Peer<T> {
         PeerStatus::of_slot(&self.slot, self.name.clone())
     }
 
-    /// Asks the peer whether it is alive, on a closing thread and under a lease of the current generation. Changes
-    /// nothing: the caller decides whether to [`report`](Self::report). Resolves at `deadline` at the latest, with `Dead`
-    /// if the peer was asked and has not answered; at once with `Unknown` if it is not ready, if the transport can't
-    /// probe, or if `max_stuck` probes run already.
+    /// Asks the peer whether it is alive, on a probing thread and inside the current generation, which stays open as long as
+    /// the native call takes. Changes nothing and connects nothing: the caller decides whether to
+    /// [`report`](Self::report). Resolves at `deadline` at the latest, with `Dead` if the peer was asked and has not
+    /// answered; at once with `Unknown` if it is not Ready, if the transport can't probe, or if `max_stuck` probes run
+    /// already.
     pub fn probe(&self, deadline: Instant) -> Probe {
         let cell = Arc::new(Cell::new());
         let home = self.slot.home();
-        if home.probes_running.fetch_add(1, Ordering::AcqRel) >= home.config.max_stuck {
-            home.probes_running.fetch_sub(1, Ordering::AcqRel);
+        let can = self.slot.word().bay().is_some() && home.capabilities.contains(Capabilities::PROBE);
+        if !can || home.driver_died.load(Ordering::Acquire) || !home.probe_begins() {
             cell.resolve(Liveness::Unknown);
         } else {
             let (peer, answer, job) = (self.clone(), cell.clone(), home.next_job());
             lock(&home.probes).push(ProbeRequest { deadline, job, cell: cell.clone() });
             let ask = move || {
-                let home = peer.slot.home();
-                home.closers.give_up(job); // a peer that does not answer delays no close
                 if answer.peek().is_none() {
                     answer.resolve(peer.probe_now(deadline));
                 }
-                home.probes_running.fetch_sub(1, Ordering::AcqRel);
+                peer.slot.home().probe_ended();
             };
-            home.close_later(job, Box::new(ask));
+            home.probers.submit(job, Box::new(ask));
             home.queue.wake();
         }
         Probe(Pending::new(cell, home.clock.clone()))
     }
 
+    /// Enters without asking for a connect.
     fn probe_now(&self, deadline: Instant) -> Liveness {
-        let Ok(lease) = self.lease() else { return Liveness::Unknown };
+        let Ok(entered) = self.slot.enter(stripe_of_thread()) else { return Liveness::Unknown };
+        let lease = Lease::of(&self.slot, entered);
         let cx = ProbeContext { name: self.name.clone(), generation: lease.generation(), deadline };
         let transport = &self.slot.home().transport;
         catch_unwind(AssertUnwindSafe(|| transport.probe(&cx, lease.connection()))).unwrap_or(Liveness::Unknown)
@@ -213,7 +215,8 @@ pub(crate) fn join<T: Transport>(slot: &SlotRef<T>) -> Join {
     joined
 }
 
-/// A future: the peer is ready, or why it is not.
+/// A future: the peer is ready, or why it is not. Asks for a connect when it is first polled.
+#[must_use = "nothing is asked for until it is polled"]
 pub struct Ready<T: Transport> {
     slot: SlotRef<T>,
     wait: Option<Wait<Ended>>,
@@ -269,13 +272,18 @@ pub enum Removed {
     /// The native side did not take everything back; why.
     Leaked(&'static str),
     /// At the caller's deadline something was still in use. The removal goes on.
+    #[non_exhaustive]
     StillBusy {
         /// Leases not given back.
         leases: u64,
+        /// Transfers that are not quiescent.
+        transfers: u64,
         /// How long ago the removal began.
         oldest: Duration,
         /// Whether a native connect, or the close of one that came too late, has not returned.
         connecting: bool,
+        /// Whether a native close has not returned.
+        closing: bool,
     },
     /// The table's driver thread died; nothing more will be closed.
     DriverDied,

@@ -1,8 +1,8 @@
-//! Threads for native calls that may block: one pool connects, one closes.
+//! Threads for native calls that may block: pools of their own connect, close, probe, and end the table.
 //!
 //! A thread is started when work waits and none is idle, up to the pool's places, and ends when it has idled for a while. A
 //! job that takes too long can be made to give up its place: it runs on, and another thread takes over. So calls that
-//! never return cost their threads, and nobody else's turn.
+//! never return cost their threads, up to a limit, and nobody else's turn.
 
 use crate::clock::Clock;
 use std::cell::Cell;
@@ -20,6 +20,8 @@ pub(crate) type Job = Box<dyn FnOnce() + Send>;
 pub(crate) struct Pool {
     name: &'static str,
     places: usize,
+    /// How many jobs may run without a place.
+    max_overdue: usize,
     clock: Clock,
     state: Mutex<State>,
     work: Condvar,
@@ -43,10 +45,11 @@ struct State {
 
 impl Pool {
     /// `name` is the threads' name before their number; 15 bytes of it are seen in system tools.
-    pub(crate) fn new(name: &'static str, places: usize, clock: Clock) -> Arc<Self> {
+    pub(crate) fn new(name: &'static str, places: usize, max_overdue: usize, clock: Clock) -> Arc<Self> {
         Arc::new(Pool {
             name,
             places,
+            max_overdue,
             clock,
             state: Mutex::default(),
             work: Condvar::new(),
@@ -69,15 +72,9 @@ impl Pool {
         taken
     }
 
-    /// Lets another thread take the place of job `id`, if it is running; answers whether it is.
-    pub(crate) fn give_up(self: &Arc<Self>, id: u64) -> bool {
-        let mut state = self.lock();
-        let running = state.running.contains_key(&id);
-        if running {
-            state.overdue.insert(id);
-            self.start_thread(&mut state);
-        }
-        running
+    /// Whether job `id` has begun and not ended.
+    pub(crate) fn is_running(&self, id: u64) -> bool {
+        self.lock().running.contains_key(&id)
     }
 
     /// Lets other threads take the places of jobs that have run for this long. Answers when to look again: also a job that
@@ -90,7 +87,8 @@ impl Pool {
             running.iter().filter(|(id, _)| !overdue.contains(id)).partition(|(_, began)| **began + limit <= now);
         let next = young.iter().map(|(_, began)| **began + limit).min();
         let over: Vec<u64> = over.into_iter().map(|(id, _)| *id).collect();
-        for id in over {
+        let room = self.max_overdue.saturating_sub(state.overdue.len());
+        for id in over.into_iter().take(room) {
             state.overdue.insert(id);
             self.start_thread(&mut state);
         }
@@ -189,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_job_that_never_returns_gives_up_its_place_and_not_more() {
-        let pool = Pool::new("test", 1, Clock::system());
+        let pool = Pool::new("test", 1, 1, Clock::system());
         let (release, held) = mpsc::channel::<()>();
         let (done, results) = mpsc::channel();
         let tell = done.clone();
@@ -201,7 +199,7 @@ mod tests {
         let tell = done.clone();
         pool.submit(2, Box::new(move || tell.send(2).unwrap()));
         assert!(results.recv_timeout(Duration::from_millis(50)).is_err(), "one place, and it is taken");
-        pool.give_up(1);
+        pool.give_up_older_than(Duration::ZERO);
         assert_eq!(results.recv_timeout(PATIENCE), Ok(2));
         pool.submit(3, Box::new(move || done.send(3).unwrap()));
         assert_eq!(results.recv_timeout(PATIENCE), Ok(3));
@@ -215,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_job_that_panics_leaves_the_counts_right() {
-        let pool = Pool::new("test", 1, Clock::system());
+        let pool = Pool::new("test", 1, 1, Clock::system());
         let (done, results) = mpsc::channel();
         pool.submit(1, Box::new(|| std::panic::resume_unwind(Box::new("planted"))));
         pool.submit(2, Box::new(move || done.send(is_table_thread()).unwrap()));

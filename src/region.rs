@@ -49,7 +49,10 @@ impl Region {
         self.0.len == 0
     }
 
-    /// The part of the region at `range`, which keeps the region alive.
+    /// The part of the region at `range`, in bytes; it keeps the region alive.
+    ///
+    /// # Errors
+    /// [`OutOfRegion`] if `range` ends after the region or before its own start. It names the region and its length.
     pub fn slice(&self, range: Range<usize>) -> Result<Slice, OutOfRegion> {
         self.check(range.start, range.end.checked_sub(range.start))?;
         Ok(Slice { region: self.clone(), offset: range.start, len: range.end - range.start })
@@ -98,13 +101,19 @@ impl Slice {
         self.len == 0
     }
 
-    /// A part of this slice; `range` counts from its start.
+    /// A part of this slice; `range` counts from its start, in bytes.
+    ///
+    /// # Errors
+    /// [`OutOfRegion`] if `range` ends after the slice or before its own start.
     pub fn slice(&self, range: Range<usize>) -> Result<Slice, OutOfRegion> {
         self.check(range.start, range.end.checked_sub(range.start))?;
         Ok(Slice { region: self.region.clone(), offset: self.offset + range.start, len: range.end - range.start })
     }
 
     /// Copies `bytes` in at `at`, counted from the start of the slice. Never waits.
+    ///
+    /// # Errors
+    /// [`OutOfRegion`] if `bytes` would end after the slice; nothing was copied.
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), OutOfRegion> {
         self.check(at, Some(bytes.len()))?;
         let (mut word, skip) = ((self.offset + at) / WORD, (self.offset + at) % WORD);
@@ -127,6 +136,9 @@ impl Slice {
 
     /// Copies bytes out from `at`, counted from the start of the slice. Never waits. A remote write that is still under
     /// way may be seen in part.
+    ///
+    /// # Errors
+    /// [`OutOfRegion`] if the bytes asked for end after the slice; nothing was copied.
     pub fn read(&self, at: usize, bytes: &mut [u8]) -> Result<(), OutOfRegion> {
         self.check(at, Some(bytes.len()))?;
         let (mut word, skip) = ((self.offset + at) / WORD, (self.offset + at) % WORD);

@@ -33,13 +33,17 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) queue: Queue<Slot<T>>,
     pub(crate) connectors: Arc<Pool>,
     pub(crate) closers: Arc<Pool>,
+    /// Asks peers: one that does not answer must not hold up a close.
+    pub(crate) probers: Arc<Pool>,
     /// Ends tables: a close that hangs must not hold up a shutdown.
     pub(crate) enders: Arc<Pool>,
     pub(crate) connects: Connects,
     pub(crate) counters: Counters,
     /// Probes that the driver has not seen yet.
     pub(crate) probes: Mutex<Vec<ProbeRequest>>,
-    pub(crate) probes_running: AtomicUsize,
+    probes_running: AtomicUsize,
+    /// Held while the transport registers or deregisters, so that its answer and the list agree.
+    pub(crate) registering: Mutex<()>,
     pub(crate) registered: Snapshot<HashTrieMapSync<RegionId, Registration>>,
     /// Grants that are not quiesced.
     pub(crate) lent: Mutex<HashMap<u128, Arc<grant::Core>>>,
@@ -159,9 +163,12 @@ struct LocalFaults {
 impl<T: Transport> Shared<T> {
     /// Starts no thread; the builder does.
     pub(crate) fn new(transport: T, config: Config, clock: Clock, seed: u64) -> Arc<Self> {
-        let closers = Pool::new("peerage-close", config.max_concurrent_closes, clock.clone());
-        let connectors = Pool::new("peerage-conn", config.max_concurrent_connects + config.max_stuck, clock.clone());
-        let enders = Pool::new("peerage-end", 1, clock.clone());
+        let pool = |name, places, max_overdue| Pool::new(name, places, max_overdue, clock.clone());
+        // Connects that outlive their permit are counted by the driver.
+        let connectors = pool("peerage-conn", config.max_concurrent_connects.saturating_add(config.max_stuck), 0);
+        let closers = pool("peerage-close", config.max_concurrent_closes, config.max_stuck);
+        let probers = pool("peerage-probe", config.max_stuck.max(1), 0);
+        let enders = pool("peerage-end", 1, 0);
         Arc::new(Shared {
             capabilities: transport.capabilities(),
             transport: Arc::new(transport),
@@ -172,11 +179,13 @@ impl<T: Transport> Shared<T> {
             queue: Queue::new(),
             connectors,
             closers,
+            probers,
             enders,
             connects: Connects::default(),
             counters: Counters::default(),
             probes: Mutex::default(),
             probes_running: AtomicUsize::new(0),
+            registering: Mutex::default(),
             registered: Snapshot::new(HashTrieMapSync::new_sync()),
             lent: Mutex::default(),
             shutdown: Mutex::default(),
@@ -245,9 +254,11 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    /// The removal of a slot has begun.
+    /// The removal of a slot has begun. Its name is free at once, unless a second native connect of the name could meet
+    /// the first: one slot per name, or a connect that has not returned.
     pub(crate) fn leaves(&self, name: &PeerName, slot: &SlotRef<T>) {
-        self.names.leave(name, slot, self.has_one_slot_per_name());
+        let in_the_way = self.has_one_slot_per_name() || slot.connecting.load(Ordering::Relaxed);
+        self.names.leave(name, slot, in_the_way);
         if slot.word().phase() == Phase::Removed {
             self.has_left(name, slot); // the lane was faster
         }
@@ -255,9 +266,7 @@ impl<T: Transport> Shared<T> {
 
     /// A slot is Removed.
     pub(crate) fn has_left(&self, name: &PeerName, slot: &Slot<T>) {
-        if self.has_one_slot_per_name() {
-            self.names.left(name, slot.id());
-        }
+        self.names.left(name, slot.id());
     }
 
     /// Whether the native side has one slot per name.
@@ -270,8 +279,18 @@ impl<T: Transport> Shared<T> {
         self.close_later(self.next_job(), Box::new(move || drop(value)));
     }
 
-    pub(crate) fn pools(&self) -> [&Arc<Pool>; 3] {
-        [&self.connectors, &self.closers, &self.enders]
+    pub(crate) fn pools(&self) -> [&Arc<Pool>; 4] {
+        [&self.connectors, &self.closers, &self.probers, &self.enders]
+    }
+
+    /// Whether one more probe may run; if so it does, until [`probe_ended`](Self::probe_ended).
+    pub(crate) fn probe_begins(&self) -> bool {
+        let fits = |running: usize| (running < self.config.max_stuck.max(1)).then(|| running + 1);
+        self.probes_running.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+    }
+
+    pub(crate) fn probe_ended(&self) {
+        self.probes_running.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Hands a job to the thread that ends tables.

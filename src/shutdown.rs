@@ -18,7 +18,7 @@ use crate::transport::{CloseReason, Transport};
 use crate::wait::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 /// Ends the names, revokes what is lent, starts every removal. Waits for nothing but slots' mutexes, which nobody holds
 /// for long.
@@ -52,24 +52,38 @@ pub(crate) fn submit_report<T: Transport>(shared: &Arc<Shared<T>>, cell: Arc<Cel
 }
 
 fn deregister<T: Transport>(shared: &Shared<T>) {
+    let _one_at_a_time = lock(&shared.registering);
     let registrations: Vec<_> = shared.registered.load().values().cloned().collect();
     for registration in registrations {
-        let id = registration.region.id();
-        if in_use(shared, &registration) != (0, 0) {
-            continue;
-        }
-        let taken = catch_unwind(AssertUnwindSafe(|| (registration.deregister)(&registration.region)));
-        if matches!(taken, Ok(Ok(()))) {
-            let _ = shared.registered.update::<()>(|map| Ok(map.remove(&id)));
+        let taken = unlist(shared, &registration).is_ok() && {
+            let call = || (registration.deregister)(&registration.region);
+            matches!(catch_unwind(AssertUnwindSafe(call)), Ok(Ok(())))
+        };
+        if !taken {
+            list_again(shared, registration);
         }
     }
 }
 
-/// Transfers and grants that use a region.
-pub(crate) fn in_use<T: Transport>(shared: &Shared<T>, registration: &Registration) -> (usize, usize) {
+/// Takes a region out of the list: no new transfer or grant finds it. `Err`: how many transfers and grants use it. Under
+/// the lock of registrations.
+pub(crate) fn unlist<T: Transport>(shared: &Shared<T>, registration: &Registration) -> Result<(), (usize, usize)> {
     let id = registration.region.id();
+    let _ = shared.registered.update::<()>(|map| Ok(map.remove(&id)));
+    // ord! SeqCst fence between the list and the counts; `Lease::post` counts, fences and looks at the list: one of the two
+    //      sees the other. Two locations, so no pair of acquire and release does.
+    fence(Ordering::SeqCst);
     let grants = lock(&shared.lent).values().filter(|grant| grant.page().region().id() == id).count();
-    (registration.transfers.load(Ordering::Acquire), grants)
+    match (registration.transfers.load(Ordering::Acquire), grants) {
+        (0, 0) => Ok(()),
+        used => Err(used),
+    }
+}
+
+/// Puts a region back that was not taken.
+pub(crate) fn list_again<T: Transport>(shared: &Shared<T>, registration: Registration) {
+    let id = registration.region.id();
+    let _ = shared.registered.update::<()>(|map| Ok(map.insert(id, registration.clone())));
 }
 
 /// What is left, now. Waits for nothing.

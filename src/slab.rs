@@ -7,9 +7,10 @@
 //!    without a reference needs an open gate to enter, and an open gate's bay holds a reference.
 
 use crate::name::PeerId;
+use crate::shared::lock;
 use crate::slot::Slot;
 use crate::transport::Transport;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 /// Places of the first chunk; each further chunk doubles the total.
 const FIRST: usize = if cfg!(peerage_loom) { 1 } else { 16 };
@@ -17,19 +18,14 @@ const CHUNKS: usize = 24;
 
 pub(crate) struct Slab<T: Transport> {
     chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
-    free: Mutex<Free>,
-}
-
-#[derive(Default)]
-struct Free {
-    indices: Vec<u32>,
-    /// Places made so far.
-    made: usize,
+    free: Mutex<Vec<u32>>,
+    /// Places made so far. Held while a chunk is made, which takes long for a large one; `free` never is.
+    made: Mutex<usize>,
 }
 
 impl<T: Transport> Slab<T> {
     pub(crate) fn new() -> Self {
-        Slab { chunks: [const { OnceLock::new() }; CHUNKS], free: Mutex::new(Free::default()) }
+        Slab { chunks: [const { OnceLock::new() }; CHUNKS], free: Mutex::default(), made: Mutex::default() }
     }
 
     /// The place at `index`, whatever life it is in.
@@ -41,22 +37,20 @@ impl<T: Transport> Slab<T> {
 
     /// A place that nobody uses; `make` makes a new one, given its index. `None`: 2²⁷ slots are in use.
     pub(crate) fn claim(&self, make: impl Fn(u32) -> Slot<T>) -> Option<&Slot<T>> {
-        let mut free = self.lock();
-        let index = match free.indices.pop() {
-            Some(index) => index,
-            None => {
-                let first = free.made;
-                let (chunk, _) = locate(first);
-                let len = chunk_len(chunk);
-                let slots = (first..first + len).map(|index| make(index as u32)).collect();
-                assert!(self.chunks.get(chunk)?.set(slots).is_ok(), "chunks are made in order, under the lock");
-                free.made += len;
-                free.indices.extend((first as u32 + 1..(first + len) as u32).rev());
-                first as u32
+        loop {
+            if let Some(index) = lock(&self.free).pop() {
+                return self.place(index);
             }
-        };
-        drop(free);
-        self.place(index)
+            let mut made = lock(&self.made);
+            if lock(&self.free).is_empty() {
+                let (chunk, _) = locate(*made);
+                let new = *made..*made + chunk_len(chunk);
+                let slots = new.clone().map(|index| make(index as u32)).collect();
+                assert!(self.chunks.get(chunk)?.set(slots).is_ok(), "chunks are made in order, under the lock");
+                *made = new.end;
+                lock(&self.free).extend(new.rev().map(|index| index as u32));
+            }
+        }
     }
 
     /// Every place, whatever life it is in. Without a lock.
@@ -66,11 +60,7 @@ impl<T: Transport> Slab<T> {
 
     /// Gives a place back. The caller dropped its last counted reference.
     pub(crate) fn give_back(&self, id: PeerId) {
-        self.lock().indices.push(id.index);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Free> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.free).push(id.index);
     }
 }
 

@@ -105,12 +105,14 @@ impl<T: Transport> Slot<T> {
     pub(crate) fn begin_life(&self, home: &Arc<Shared<T>>, generation: Generation, slow: Slow<T>) -> SlotRef<T> {
         debug_assert!(std::ptr::eq(self.home, Arc::as_ptr(home)), "a slot stays in its table");
         *self.slow.lock() = Some(slow);
-        self.references.store(1, Ordering::Relaxed);
         std::mem::forget(home.clone()); // given back in `end_life`
         // ord! Release, version before word: who reads this life's word also reads its version.
         //      model: ids::a_stale_id_never_reaches_the_next_peer   fails if: version-after-word
         self.version.store(self.version.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         self.word.store(Word::new(generation, Phase::Idle).bits(), Ordering::Release);
+        // ord! Release, after the version: who counts itself in by id sees this life's version, not the one before.
+        //      model: ids::a_stale_id_is_no_handle_of_the_next_peer   fails if: counted-before-version
+        self.references.store(1, Ordering::Release);
         SlotRef(NonNull::from(self))
     }
 
@@ -237,8 +239,9 @@ impl<T: Transport> Slot<T> {
             // At most two rounds: Connecting(g) may become Ready(g) once.
             match self.change_word(seen, failed) {
                 Ok(()) => {
+                    // Told also if the note, which formats the user's error, panics.
+                    let _told = TellOnDrop(self);
                     self.notes.push(note());
-                    self.tell(REPORTED);
                     return true;
                 }
                 Err(now) => seen = now,
@@ -264,6 +267,14 @@ impl<T: Transport> Slot<T> {
 impl<T: Transport> fmt::Debug for Slot<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slot").field("id", &self.id()).field("word", &self.word()).finish_non_exhaustive()
+    }
+}
+
+struct TellOnDrop<'a, T: Transport>(&'a Slot<T>);
+
+impl<T: Transport> Drop for TellOnDrop<'_, T> {
+    fn drop(&mut self) {
+        self.0.tell(REPORTED);
     }
 }
 
@@ -314,6 +325,7 @@ impl<T: Transport> SlotRef<T> {
             if count == 0 {
                 return None;
             }
+            // ord! Acquire: pairs with the Release in `begin_life`, so the look at the version below is of this life or later.
             match slot.references.compare_exchange_weak(count, count + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => count = now,

@@ -15,11 +15,13 @@ use crate::shutdown;
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Slow, locked};
 use crate::state::{Generation, Phase};
-use crate::transport::{DataPlane, Transport};
+use crate::ticket::panic_message;
+use crate::transport::{DataPlane, Transport, TransportError};
 use crate::wait::{Cell, Pending};
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -81,6 +83,9 @@ impl<T: Transport> PeerTable<T> {
         peers: impl IntoIterator<Item = (PeerName, T::Address)>,
     ) -> Result<Vec<Peer<T>>, InsertError> {
         let wanted: Vec<_> = peers.into_iter().map(|(name, address)| (name, Arc::new(address))).collect();
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
         self.check_batch(&wanted)?;
         loop {
             if let Some(peers) = self.try_insert(&wanted)? {
@@ -157,7 +162,9 @@ impl<T: Transport> PeerTable<T> {
             _ => {
                 shared.leaves(name, &slot);
                 match phase {
-                    Phase::Removing if shared.has_one_slot_per_name() => {
+                    Phase::Removed => Ok(None),
+                    // Its place in the names says whether the name is free.
+                    _ if shared.names.is_leaving(name.as_str()) => {
                         Err(InsertError::StillRemoving { name: name.clone() })
                     }
                     _ => Ok(None),
@@ -265,11 +272,11 @@ impl<T: Transport> PeerTable<T> {
         shutdown::begin(shared);
         let cell = Arc::new(Cell::new());
         let request = ShutdownRequest { deadline: Some(deadline), cell: cell.clone(), submitted: None };
+        lock(&shared.shutdown).push(request);
+        shared.queue.wake();
+        // Looked at after the push: either the driver's end has seen the request, or this sees that it died.
         if shared.driver_died.load(Ordering::Acquire) {
-            shutdown::submit_report(shared, request.cell);
-        } else {
-            lock(&shared.shutdown).push(request);
-            shared.queue.wake();
+            shutdown::submit_report(shared, cell.clone());
         }
         Shutdown(Pending::new(cell, shared.clock.clone()))
     }
@@ -291,18 +298,19 @@ impl<T: Transport> Drop for NotListed<T> {
 }
 
 impl<T: DataPlane> PeerTable<T> {
-    /// Makes a region known to the transport, so that its slices can be posted and lent. May block in the native library.
-    /// Registering twice is one registration.
+    /// Makes a region known to the transport, so that its slices can be posted and lent. May block: in the native library,
+    /// and for another thread that registers. Registering twice is one registration.
     ///
     /// # Errors
     /// [`RegisterError`]; nothing is registered.
     pub fn register(&self, region: &Region) -> Result<(), RegisterError<T::Error>> {
         let shared = self.shared();
         let id = region.id();
+        let _one_at_a_time = lock(&shared.registering);
         if shared.names.is_shut_down() {
             return Err(RegisterError::ShutDown { region: id });
         }
-        shared.transport.register(region).map_err(|source| RegisterError::Transport { region: id, source })?;
+        native(id, || shared.transport.register(region))?;
         let transport = shared.transport.clone();
         let registration = Registration {
             region: region.clone(),
@@ -316,26 +324,23 @@ impl<T: DataPlane> PeerTable<T> {
         Ok(())
     }
 
-    /// Takes a registration back. May block in the native library.
+    /// Takes a registration back. May block: in the native library, and for another thread that registers.
     ///
     /// # Errors
     /// [`RegisterError::InUse`] while transfers or grants use the region; it stays registered.
     pub fn deregister(&self, region: &Region) -> Result<(), RegisterError<T::Error>> {
         let shared = self.shared();
         let id = region.id();
+        let _one_at_a_time = lock(&shared.registering);
         let Some(registration) = shared.registered.load().get(&id).cloned() else {
             return Err(RegisterError::NotRegistered { region: id });
         };
-        // Out of the map first: no new transfer or grant finds it.
-        let _ = shared.registered.update::<()>(|map| Ok(map.remove(&id)));
-        let (transfers, grants) = shutdown::in_use(shared, &registration);
-        let taken = if (transfers, grants) != (0, 0) {
-            Err(RegisterError::InUse { region: id, transfers, grants })
-        } else {
-            shared.transport.deregister(region).map_err(|source| RegisterError::Transport { region: id, source })
+        let taken = match shutdown::unlist(shared, &registration) {
+            Ok(()) => native(id, || shared.transport.deregister(region)),
+            Err((transfers, grants)) => Err(RegisterError::InUse { region: id, transfers, grants }),
         };
         if taken.is_err() {
-            let _ = shared.registered.update::<()>(|map| Ok(map.insert(id, registration.clone())));
+            shutdown::list_again(shared, registration);
         }
         taken
     }
@@ -383,6 +388,14 @@ impl<T: Transport> fmt::Debug for PeerTable<T> {
 
 fn conflict<A: fmt::Display>(name: &PeerName, live: &A, given: &A) -> InsertError {
     InsertError::NameConflict { name: name.clone(), live: live.to_string(), given: given.to_string() }
+}
+
+/// One native call about a region, caught.
+fn native<E: TransportError>(region: RegionId, call: impl FnOnce() -> Result<(), E>) -> Result<(), RegisterError<E>> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(done) => done.map_err(|source| RegisterError::Transport { region, source }),
+        Err(panic) => Err(RegisterError::Panicked { region, message: panic_message(&*panic).into() }),
+    }
 }
 
 impl NotReady {

@@ -1,7 +1,8 @@
 //! Proof of being elected to connect, and what the connecting thread does with it.
 
+use crate::builder::FOREVER;
 use crate::error::{ReadyError, Reason, SharedError};
-use crate::name::PeerName;
+use crate::name::{Incarnation, PeerName};
 use crate::shared::{Shared, Sink};
 use crate::slot::SlotRef;
 use crate::slow::{Blame, Elected, Failure, ToClose, locked};
@@ -42,10 +43,11 @@ impl<T: Transport> Ticket<T> {
         let sink: Weak<Shared<T>> = Arc::downgrade(&self.shared);
         let sink: Arc<dyn ReportSink> = Arc::new(Sink(sink));
         let reporter = Reporter::new(sink, self.slot.id(), self.generation);
+        let named = self.address.incarnation(); // the user's code: before there is a connection to lose
         let cx = ConnectContext::new(self.name.clone(), self.deadline, self.cancelled.clone(), reporter);
         let connected = catch_unwind(AssertUnwindSafe(|| self.shared.transport.connect(&cx, &self.address)));
         match connected {
-            Ok(Ok(connected)) => self.connected(connected),
+            Ok(Ok(connected)) => self.connected(connected, named),
             Ok(Err(error)) => {
                 let failure = self.failure(error);
                 self.fail(failure);
@@ -57,9 +59,9 @@ impl<T: Transport> Ticket<T> {
         }
     }
 
-    fn connected(mut self, connected: Connected<T::Connection>) {
+    fn connected(mut self, connected: Connected<T::Connection>, named: Option<Incarnation>) {
         let Connected { connection, incarnation } = connected;
-        if let (Some(named), Some(known)) = (self.address.incarnation(), incarnation)
+        if let (Some(named), Some(known)) = (named, incarnation)
             && named != known
         {
             let outcome = ReadyError::WrongIncarnation { peer: self.name.clone(), named, known };
@@ -95,7 +97,7 @@ impl<T: Transport> Ticket<T> {
     fn failure(&self, error: T::Error) -> Failure {
         let native = error.native_code();
         let (reason, blame) = match error.class() {
-            ErrorClass::Busy { retry_after } => (Reason::ConnectFailed(native), Blame::Busy(retry_after)),
+            ErrorClass::Busy { retry_after } => (Reason::ConnectFailed(native), Blame::Busy(retry_after.min(FOREVER))),
             ErrorClass::Local => (Reason::ConnectFailed(native), Blame::Local),
             ErrorClass::Incompatible => (Reason::Incompatible, Blame::Incompatible),
             ErrorClass::PeerBroken | ErrorClass::OutcomeUnknown => (Reason::ConnectFailed(native), Blame::Peer),

@@ -314,8 +314,18 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
+    /// Counts one more in, unless there are `limit`.
+    pub(crate) fn count_in(&self, limit: usize) -> bool {
+        let fits = |all: usize| (all < limit).then(|| all + 1);
+        self.all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+
+    pub(crate) fn count_out(&self) {
+        self.all.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Lists one that was counted in.
     pub(crate) fn add(&self, bay: usize, core: &Arc<Core>) {
-        self.all.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(core.id, (bay, core.clone()));
     }
 
@@ -326,7 +336,6 @@ impl InFlight {
     pub(crate) fn remove(&self, id: TransferId, was_quarantined: bool) {
         let gone = self.lock().remove(&id);
         drop(gone);
-        self.all.fetch_sub(1, Ordering::Relaxed);
         if was_quarantined {
             self.quarantined.fetch_sub(1, Ordering::Relaxed);
         }

@@ -200,7 +200,8 @@ fn a_receiver_that_is_woken_may_send_over_the_same_connection() {
     };
     let waker = Waker::from(Arc::new(Reply(Mutex::new(Some(Box::new(reply))))));
     let inbox = pair.p.inbox().clone();
-    assert!(pin!(inbox.next()).poll(&mut Context::from_waker(&waker)).is_pending());
+    let next = pin!(inbox.next());
+    assert!(next.poll(&mut Context::from_waker(&waker)).is_pending());
     pair.d.notify(&connection, b"first").unwrap();
     assert_eq!(inbox.recv(far()).unwrap().bytes, b"first");
     assert_eq!(inbox.recv(far()).unwrap().bytes, b"second");

@@ -1,6 +1,6 @@
 //! One attempt to connect: election, publish, failure, expiry, and who waits for it.
 
-use super::{Ended, Locked, Place};
+use super::{Ended, Locked, Place, Quiescing};
 use crate::error::{ReadyError, Reason};
 use crate::name::{Incarnation, PeerName};
 use crate::queue::{LOOK, WANTED};
@@ -175,7 +175,7 @@ impl<T: Transport> Locked<'_, T> {
         let connecting = Word::new(generation, Phase::Connecting);
         self.slot.change_word(word, connecting).ok()?;
         self.slow.bays[bay] = Place::Reserved(generation);
-        let cancelled = Arc::new(AtomicBool::new(false));
+        let cancelled = self.flag.take()?;
         let deadline = self.now + self.home().config.connect_timeout;
         self.slow.connect = Some(Connect { generation, deadline, permit: true, cancelled: cancelled.clone() });
         self.slot.connecting.store(true, Ordering::Relaxed);
@@ -251,7 +251,17 @@ impl<T: Transport> Locked<'_, T> {
             let outcome = ReadyError::TimedOut { peer: self.slow.name.clone(), generation, after };
             let text = home.timed_out_text.clone();
             self.settle(Some(Failure { reason: Reason::TimedOut, text, outcome, blame: Blame::Peer }));
+        } else if matches!(self.word().phase(), Phase::Idle | Phase::Failed) {
+            // Reported long ago; who has joined since waits for a native call that does not return.
+            let error = self.stuck_error();
+            self.end_attempt(Err(error));
         }
+    }
+
+    /// The native connect of an attempt that has ended goes on beyond its deadline: no other may start.
+    fn stuck_error(&self) -> ReadyError {
+        let (home, peer) = (self.home(), self.slow.name.clone());
+        ReadyError::Busy { peer, stuck: home.connects.stuck(), retry_after: home.config.connect_timeout }
     }
 
     /// The native connect of `generation` is over, and so is the close of what came too late.
@@ -282,6 +292,9 @@ impl<T: Transport> Locked<'_, T> {
                     let stuck = self.home().connects.stuck();
                     return Join::Ended(Err(ReadyError::Busy { peer: peer(), stuck, retry_after }));
                 }
+                if self.slow.connect.as_ref().is_some_and(|connect| !connect.permit) {
+                    return Join::Ended(Err(self.stuck_error()));
+                }
                 if let Some(error) = self.undrained_error() {
                     return Join::Ended(Err(error));
                 }
@@ -294,19 +307,28 @@ impl<T: Transport> Locked<'_, T> {
         Join::Wait(self.slow.cell.clone())
     }
 
-    /// What keeps the next attempt waiting beyond the drain deadline, if anything does.
+    /// What keeps the next attempt waiting beyond its deadline, if anything does: leases or transfers of the old connection,
+    /// or a native close that hangs.
     fn undrained_error(&self) -> Option<ReadyError> {
         if self.free_bay().is_some() || !matches!(self.word().phase(), Phase::Idle | Phase::Failed) {
             return None;
         }
-        self.slow.bays.iter().enumerate().find_map(|(bay, place)| match place {
-            Place::Draining(draining) if draining.overdue => Some(ReadyError::Undrained {
+        self.slow.bays.iter().enumerate().find_map(|(bay, place)| {
+            let since = match place {
+                Place::Draining(draining) if draining.overdue => draining.since,
+                Place::Closing(closing) if closing.overdue => closing.since,
+                // Without transfers it is only for a moment.
+                Place::Quiescing(Quiescing { since, transfers_end_at: None }) if self.slot.bay(bay).transfers() > 0 => {
+                    *since
+                }
+                _ => return None,
+            };
+            Some(ReadyError::Undrained {
                 peer: self.slow.name.clone(),
                 leases: self.slot.bay(bay).gate.users(),
                 transfers: self.slot.bay(bay).transfers(),
-                oldest: self.now.duration_since(draining.since),
-            }),
-            _ => None,
+                oldest: self.now.duration_since(since),
+            })
         })
     }
 

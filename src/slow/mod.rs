@@ -27,6 +27,7 @@ use crate::state::{Generation, Phase, Word};
 use crate::sync::{Arc, MutexGuard};
 use crate::transport::{CloseReason, Transport};
 use crate::wait::Cell;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// The outcome of one attempt, for everybody who waited for it.
@@ -72,8 +73,8 @@ pub(crate) enum Place<C> {
     Live(Generation),
     Draining(Draining),
     Closing(Closing<C>),
-    /// Closed; its transfers have not all been counted out yet. With the time when they end for their callers.
-    Quiescing(Option<Instant>),
+    /// Closed; its transfers have not all been counted out yet.
+    Quiescing(Quiescing),
 }
 
 pub(crate) struct Draining {
@@ -92,6 +93,14 @@ pub(crate) struct Closing<C> {
     pub(crate) why: CloseReason,
     /// The native side asked to be called again, then.
     pub(crate) again: Option<(C, Instant)>,
+    /// When its transfers end for their callers, if they have not.
+    pub(crate) transfers_end_at: Option<Instant>,
+    /// It takes longer than `close_timeout` and waiters were told.
+    pub(crate) overdue: bool,
+}
+
+pub(crate) struct Quiescing {
+    pub(crate) since: Instant,
     pub(crate) transfers_end_at: Option<Instant>,
 }
 
@@ -141,6 +150,8 @@ pub(crate) struct Locked<'a, T: Transport> {
     random: u64,
     drafts: Vec<Draft>,
     fresh: Vec<Arc<Cell<Ended>>>,
+    /// For the attempt that may begin.
+    flag: Option<Arc<AtomicBool>>,
     after: After<T>,
 }
 
@@ -179,6 +190,7 @@ fn section<'a, T: Transport, R>(
     let (now, random) = (home.clock.now(), home.random());
     let drafts = (0..TRANSITIONS).map(|_| Draft::new()).collect();
     let fresh = (0..TRANSITIONS).map(|_| Arc::new(Cell::new())).collect();
+    let flag = Some(Arc::new(AtomicBool::new(false)));
     let after = After {
         events: 0,
         resolve: Vec::with_capacity(TRANSITIONS),
@@ -191,11 +203,11 @@ fn section<'a, T: Transport, R>(
     };
     let mut guard = lock()?;
     let slow = guard.as_mut().expect("a counted slot has a life");
-    let mut locked = Locked { slot, slow, now, random, drafts, fresh, after };
+    let mut locked = Locked { slot, slow, now, random, drafts, fresh, flag, after };
     let answer = f(&mut locked);
-    let Locked { drafts, fresh, after, .. } = locked;
+    let Locked { drafts, fresh, flag, after, .. } = locked;
     drop(guard);
-    drop((drafts, fresh));
+    drop((drafts, fresh, flag));
     after.run(slot, home);
     Some(answer)
 }

@@ -209,6 +209,10 @@ impl Hello {
     }
 
     /// Reads one from the start of `bytes`. Wrong bytes are refused as soon as they are seen.
+    ///
+    /// # Errors
+    /// [`FrameError::Magic`], [`FrameError::Version`] or [`FrameError::Name`]: no bytes that follow can make it a hello.
+    /// Close the connection; after `Version`, answer [`Verdict::WrongVersion`] first.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FrameError> {
         preamble(bytes)?;
         let Some(fixed) = bytes.get(..HELLO_FIXED) else { return Ok(Decoded::Need(HELLO_FIXED)) };
@@ -238,6 +242,10 @@ impl Answer {
     }
 
     /// Reads one from the start of `bytes`. Wrong bytes are refused as soon as they are seen.
+    ///
+    /// # Errors
+    /// [`FrameError::Magic`], [`FrameError::Version`], [`FrameError::Verdict`] or [`FrameError::Name`]: no bytes that follow
+    /// can make it an answer. Close the connection.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FrameError> {
         preamble(bytes)?;
         let Some(fixed) = bytes.get(..ANSWER_FIXED) else { return Ok(Decoded::Need(ANSWER_FIXED)) };
@@ -282,6 +290,10 @@ impl Codec {
     }
 
     /// Reads one frame from the start of `bytes`. A header is checked as soon as it is there, before its body comes.
+    ///
+    /// # Errors
+    /// [`FrameError::Kind`], [`FrameError::Generation`], [`FrameError::Length`] or [`FrameError::Refusal`]: where the next
+    /// frame begins can't be told any more. Close the connection.
     pub fn decode<'a>(&self, bytes: &'a [u8]) -> Result<Decoded<Frame<'a>>, FrameError> {
         match self.measure(bytes)? {
             Some(total) if total <= bytes.len() => Ok(Decoded::Frame(parse(&bytes[..total])?, total)),

@@ -71,18 +71,15 @@ impl Capabilities {
     pub const NONE: Self = Capabilities(0);
     /// A new connection to a name may be opened while the old one is still draining. Without it the old one is closed first.
     pub const OVERLAP: Self = Capabilities(1);
-    /// A posted transfer can be cancelled.
-    pub const CANCEL: Self = Capabilities(1 << 1);
     /// After `disconnect` returned, no transfer of that connection touches local memory any more.
-    pub const CLOSE_QUIESCES: Self = Capabilities(1 << 2);
+    pub const CLOSE_QUIESCES: Self = Capabilities(1 << 1);
     /// There is a native close at all. Without it every disconnect is `Leaked` and counted.
-    pub const NATIVE_CLOSE: Self = Capabilities(1 << 3);
+    pub const NATIVE_CLOSE: Self = Capabilities(1 << 2);
     /// `probe` tells alive from dead.
-    pub const PROBE: Self = Capabilities(1 << 4);
+    pub const PROBE: Self = Capabilities(1 << 3);
 
-    const NAMES: [(Self, &'static str); 5] = [
+    const NAMES: [(Self, &'static str); 4] = [
         (Self::OVERLAP, "OVERLAP"),
-        (Self::CANCEL, "CANCEL"),
         (Self::CLOSE_QUIESCES, "CLOSE_QUIESCES"),
         (Self::NATIVE_CLOSE, "NATIVE_CLOSE"),
         (Self::PROBE, "PROBE"),
@@ -167,14 +164,26 @@ pub trait Transport: Send + Sync + 'static {
 
     /// Opens one connection. May block, up to [`ConnectContext::deadline`], on a connecting thread; should return soon
     /// after [`ConnectContext::is_cancelled`] turns true. Leaves nothing behind when it fails.
+    ///
+    /// # Errors
+    /// The attempt ends as failed for all who wait for it. The error's class decides what comes next:
+    /// - [`ErrorClass::PeerBroken`], [`ErrorClass::OutcomeUnknown`], [`ErrorClass::Incompatible`]: a failed attempt of this
+    ///   peer, which backs off.
+    /// - [`ErrorClass::Busy`]: the peer is well, the next attempt may begin after `retry_after`.
+    /// - [`ErrorClass::Local`]: this process is out of something. It counts against no peer, and **all** peers' attempts
+    ///   wait a while; so an error that one peer's address or state can bring about must never have this class.
     fn connect(&self, cx: &ConnectContext, to: &Self::Address) -> Result<Connected<Self::Connection>, Self::Error>;
 
     /// Closes one connection. May block, on a closing thread. No lease of it is left; with `CLOSE_QUIESCES` transfers may
     /// be, and must be over when this returns.
+    ///
+    /// There is no error: what can't be taken back is [`Closed::Leaked`] and counted, what needs more time is
+    /// [`Closed::Retry`], with all that is left, and the table calls again.
     fn disconnect(&self, cx: &CloseContext, connection: Self::Connection, why: CloseReason)
     -> Closed<Self::Connection>;
 
     /// Asks a connected peer whether it is alive. May block up to the probe's deadline, on a closing thread, under a lease.
+    /// The table hands the answer to its caller and does nothing else with it.
     fn probe(&self, cx: &ProbeContext, connection: &Self::Connection) -> Liveness {
         let _ = (cx, connection);
         Liveness::Unknown
@@ -188,21 +197,51 @@ pub trait DataPlane: Transport {
     fn max_notification(&self) -> usize;
 
     /// Sends one message: at most once, in order per connection. `Ok` means accepted, not delivered.
+    ///
+    /// # Errors
+    /// The table hands the error to the caller and never sends again by itself. Of class [`ErrorClass::PeerBroken`],
+    /// [`ErrorClass::OutcomeUnknown`] or [`ErrorClass::Incompatible`], it also reports the lease's generation. Of class
+    /// [`ErrorClass::Busy`] (no room) or [`ErrorClass::Local`] (longer than
+    /// [`max_notification`](Self::max_notification), say), nothing may have been sent, and the connection goes on.
     fn notify(&self, connection: &Self::Connection, message: &[u8]) -> Result<(), Self::Error>;
 
     /// Messages from everybody who connected to us, also from peers the table does not hold.
     fn inbox(&self) -> &Inbox;
 
-    /// Makes a region known, so that its slices can be posted and lent. Registering twice is one registration.
+    /// Makes a region known, so that its slices can be posted and lent. Registering twice is one registration. May block.
+    ///
+    /// # Errors
+    /// The region is not registered, and nothing of an attempt is left behind. The caller gets the error; it counts against
+    /// no peer.
     fn register(&self, region: &Region) -> Result<(), Self::Error>;
 
-    /// Takes a registration back. The caller has seen to it that no transfer and no grant uses the region.
+    /// Takes a registration back. The caller has seen to it that no transfer and no grant uses the region. May block.
+    ///
+    /// # Errors
+    /// The region was not registered, or the native side did not let go of it. It counts as still registered then: the
+    /// caller gets the error, a shutdown's report names the region.
     fn deregister(&self, region: &Region) -> Result<(), Self::Error>;
 
     /// Starts a read or a write. `Ok`: `post.completion` will be completed, from a thread of the transport, when the
-    /// transport no longer touches `post.local`. `Err`: nothing was sent and `post` was dropped.
+    /// transport no longer touches `post.local`. Never waits.
+    ///
+    /// # Errors
+    /// Nothing was sent, nothing touches `post.local`, and `post` was dropped, its completion unused. The table treats the
+    /// error as one of [`notify`](Self::notify).
     fn post(&self, connection: &Self::Connection, post: Post) -> Result<(), Self::Error>;
 
     /// The pages lent to peers: what an inbound read or write is checked against.
+    ///
+    /// A grant is quiesced, and its page used again, when it is revoked and nothing that the book knows of is under way. It
+    /// knows of copies that this process makes, by [`Loan::write`](crate::Loan::write) and [`Loan::read`](crate::Loan::read).
+    /// A transport whose peers read or write our memory by themselves (one-sided RDMA) must tell it of each such access:
+    /// 1. When a connection asks for access, [`present`](GrantBook::present) the grant and
+    ///    [`hold`](crate::Loan::hold) the loan, *before* the peer is given the key or the go-ahead.
+    /// 2. Drop what `hold` gave when the peer has acknowledged that its access is over, all of it landed; or once the
+    ///    native side has proven that the connection carries nothing more (closed, key invalidated). An error, a timeout
+    ///    or a revoke is no such proof.
+    /// 3. Call [`inbound_closed`](GrantBook::inbound_closed) when the connection is closed, and not earlier.
+    ///
+    /// Until then `revoke()` does not resolve and the page stays in quarantine.
     fn grants(&self) -> &GrantBook;
 }

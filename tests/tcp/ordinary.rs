@@ -129,6 +129,20 @@ fn a_probe_tells_alive_from_dead() {
 }
 
 #[test]
+fn a_probe_waits_behind_messages_that_fill_its_share_of_the_inbox() {
+    let (a, b) = (tcp("a"), builder("b").inbox_capacity(1).bind("127.0.0.1:0").unwrap());
+    let connection = dial(&a, &b);
+    (0..3).for_each(|_| a.notify(&connection, b"first").unwrap());
+    let probe = |limit: Duration| {
+        let cx = ProbeContext { name: name("b"), generation: Generation(0), deadline: Instant::now() + limit };
+        a.probe(&cx, &connection)
+    };
+    assert_eq!(probe(Duration::from_millis(100)), Liveness::Dead);
+    (0..3).for_each(|_| drop(b.inbox().recv(soon()).unwrap()));
+    assert_eq!(probe(LONG), Liveness::Alive, "nothing was lost by it");
+}
+
+#[test]
 fn a_registration_is_taken_back_once() {
     let (a, region) = (tcp("a"), Region::zeroed(8));
     a.register(&region).unwrap();

@@ -151,9 +151,9 @@ impl Default for Settings {
 
 impl NodeBuilder {
     /// What the transport says it can do, and then does: without `CLOSE_QUIESCES` a close leaves transfers running, without
-    /// `NATIVE_CLOSE` every close leaks, without `PROBE` no probe can tell. Default: all but `CANCEL`, which it never can.
+    /// `NATIVE_CLOSE` every close leaks, without `PROBE` no probe can tell. Default: all.
     pub fn capabilities(mut self, capabilities: Capabilities) -> Self {
-        self.settings.capabilities = capabilities.without(Capabilities::CANCEL);
+        self.settings.capabilities = capabilities;
         self
     }
 

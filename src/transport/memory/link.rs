@@ -21,7 +21,6 @@ use crate::transfer::{Outcome, Post};
 use crate::transport::counting::{Attempt, Ended, Open};
 use crate::transport::{Capabilities, ConnectContext, Reporter};
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -183,7 +182,7 @@ impl Link {
             // The receiver's waker is other people's code: not under our lock.
             state.delivering = true;
             drop(state);
-            let pushed = push(&source, note);
+            let pushed = source.try_push(note);
             let mut state = self.lock();
             state.delivering = false;
             let more = !state.messages.is_empty();
@@ -338,11 +337,6 @@ impl Link {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Wakes the receiver; a waker that panics is its owner's trouble, the message has arrived.
-fn push(source: &Source, note: Notification) -> Result<(), Notification> {
-    catch_unwind(AssertUnwindSafe(|| source.try_push(note))).unwrap_or(Ok(()))
 }
 
 /// A call on a connection that runs.

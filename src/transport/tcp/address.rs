@@ -43,6 +43,10 @@ pub enum AddressError {
 
 impl TcpAddress {
     /// Checks the form of `host_port`; whether the host exists shows at connect.
+    ///
+    /// # Errors
+    /// [`AddressError::NotHostPort`]: write `host:port`, an IPv6 address in brackets, without `#`.
+    /// [`AddressError::PortZero`]: nobody can be reached at port 0.
     pub fn new(host_port: &str) -> Result<Self, AddressError> {
         let not = || AddressError::NotHostPort { text: host_port.escape_debug().to_string() };
         let (host, port) = match host_port.parse::<SocketAddr>() {

@@ -90,7 +90,9 @@ impl TcpBuilder {
     }
 
     /// How many messages of one inbound connection may wait in the inbox before that connection, and no other, is read no
-    /// further. Then its remote writes and probes wait too. Default: 256.
+    /// further. Then its remote writes, reads and probes wait too, so its dialer's probes end as
+    /// [`Dead`](crate::Liveness::Dead), until messages are received: what comes behind a message can't be read without a
+    /// buffer for the message, and this is that buffer's bound. Default: 256.
     pub fn inbox_capacity(mut self, messages: usize) -> Self {
         self.settings.inbox_capacity = messages;
         self
@@ -123,6 +125,14 @@ impl TcpBuilder {
     }
 
     /// Listens. Only a loopback address may be bound. May resolve a host name, which blocks.
+    ///
+    /// # Errors
+    /// Nothing is left behind.
+    /// - [`BindError::Limit`]: a setting is 0 or too large; the error names it and the most.
+    /// - [`BindError::Unresolvable`], [`BindError::NotLoopback`], [`BindError::Listen`]: about the address. Write one like
+    ///   `127.0.0.1:0`; end what listens there, or choose another port.
+    /// - [`BindError::CurrentThreadRuntime`]: give the handle of a multi-thread runtime, or none.
+    /// - [`BindError::Threads`]: the operating system gave no threads.
     pub fn bind(self, address: impl ToSocketAddrs) -> Result<Tcp, BindError> {
         let TcpBuilder { name, handle, clock, settings } = self;
         let most = usize::MAX;

@@ -96,8 +96,13 @@ pub(super) struct Queue {
     pub(super) waiting: VecDeque<Post>,
     /// Transfers of which something may have been sent.
     pub(super) running: HashMap<TransferId, Running>,
-    pub(super) pings: HashMap<u64, mpsc::SyncSender<()>>,
-    next_ping: u64,
+    pub(super) probes: Vec<Probe>,
+    probes_begun: u64,
+    /// The number of the last ping.
+    pings: u64,
+    /// The last ping is in `notes`. A further probe waits for its pong too: nothing has been asked yet, so a peer that takes
+    /// nothing has one ping waiting for it, however often it is probed.
+    pub(super) ping_waits: bool,
     /// The task sleeps until `work`.
     pub(super) idle: bool,
     pub(super) ending: Option<Ending>,
@@ -108,6 +113,13 @@ impl Queue {
     fn is_closed(&self) -> bool {
         self.over.is_some() || self.ending.is_some()
     }
+}
+
+/// A thread that waits for a pong.
+pub(super) struct Probe {
+    id: u64,
+    pub(super) ping: u64,
+    pub(super) pong: mpsc::SyncSender<()>,
 }
 
 pub(super) struct Running {
@@ -192,17 +204,21 @@ impl Link {
 
     pub(super) fn probe(&self, deadline: Instant, clock: &Clock) -> Liveness {
         let (pong, answer) = mpsc::sync_channel(1);
-        let nonce = {
+        let id = {
             let mut queue = self.lock();
             if queue.is_closed() {
                 return Liveness::Dead;
             }
-            queue.next_ping += 1;
-            let nonce = queue.next_ping;
-            queue.pings.insert(nonce, pong);
-            self.codec.encode(&Frame::Ping(nonce), &mut queue.notes);
+            if !std::mem::replace(&mut queue.ping_waits, true) {
+                queue.pings += 1;
+                let ping = Frame::Ping(queue.pings);
+                self.codec.encode(&ping, &mut queue.notes);
+            }
+            queue.probes_begun += 1;
+            let (id, ping) = (queue.probes_begun, queue.pings);
+            queue.probes.push(Probe { id, ping, pong });
             self.wake(queue);
-            nonce
+            id
         };
         while let Some(left) = clock.real_wait_until(deadline) {
             match answer.recv_timeout(left) {
@@ -211,7 +227,7 @@ impl Link {
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Liveness::Dead,
             }
         }
-        self.lock().pings.remove(&nonce);
+        self.lock().probes.retain(|probe| probe.id != id);
         Liveness::Dead
     }
 

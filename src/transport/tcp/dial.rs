@@ -1,7 +1,7 @@
 //! Opening a connection: resolve, connect, our side of the handshake. Blocks a connecting thread, never one of ours.
 
 use super::connection::{Link, TcpConnection};
-use super::error::{Misbehaviour, TcpError, is_local};
+use super::error::{Misbehaviour, TcpError};
 use super::wire::{WireError, handshake};
 use super::{Shared, TcpAddress};
 use crate::name::PeerName;
@@ -113,12 +113,7 @@ impl Dial {
 
     async fn open(&self, host_port: &str) -> Result<TcpStream, TcpError> {
         let error = |source: io::Error, unresolvable: bool| {
-            let (peer, address) = (self.peer.clone(), self.address.clone());
-            match () {
-                () if is_local(&source) => TcpError::NoSocket { peer, address, source },
-                () if unresolvable => TcpError::Unresolvable { peer, address, source },
-                () => TcpError::Unreachable { peer, address, source },
-            }
+            TcpError::not_opened(self.peer.clone(), self.address.clone(), source, unresolvable)
         };
         let addresses = lookup_host(host_port).await.map_err(|source| error(source, true))?;
         let mut last = None;

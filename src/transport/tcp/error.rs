@@ -71,7 +71,8 @@ pub enum TcpError {
         #[source]
         source: io::Error,
     },
-    /// Nothing accepts connections there, or the way is cut. Is the peer running, and is the address its own?
+    /// Nothing accepts connections there, the way is cut, or this machine has no address or port left to reach it from. Is
+    /// the peer running, and is the address its own? The source tells these apart.
     #[error("peer \"{peer}\" does not accept connections at {address}; is it running?")]
     Unreachable {
         /// The peer.
@@ -82,7 +83,7 @@ pub enum TcpError {
         #[source]
         source: io::Error,
     },
-    /// This process can't open a socket: descriptors, ports or memory have run out. Raise `ulimit -n` or close something.
+    /// This process can't open a socket: descriptors or memory have run out. Raise `ulimit -n` or close something.
     #[error("no socket for peer \"{peer}\" at {address}: this process or machine has run out of something")]
     NoSocket {
         /// The peer.
@@ -249,6 +250,17 @@ pub enum TcpError {
     },
 }
 
+impl TcpError {
+    /// No socket was opened, or its host was not found.
+    pub(super) fn not_opened(peer: PeerName, address: Arc<str>, source: io::Error, unresolvable: bool) -> Self {
+        match () {
+            () if is_local(&source) => TcpError::NoSocket { peer, address, source },
+            () if unresolvable => TcpError::Unresolvable { peer, address, source },
+            () => TcpError::Unreachable { peer, address, source },
+        }
+    }
+}
+
 /// What a peer did that no peer may do. Its connection is dropped.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -310,13 +322,15 @@ impl TransportError for TcpError {
     }
 }
 
-/// Whether an error of the operating system says that this side has run out of something.
-pub(super) fn is_local(error: &io::Error) -> bool {
+/// Whether an error of the operating system says that this side has run out of something. Every peer waits then, so nothing
+/// that one peer's address can bring about is among them. `EADDRNOTAVAIL` is not: it says that no address of this machine
+/// reaches that one, or that the ports towards it are used up. Ports are taken per destination, so that too stays with the
+/// peer, whose own backoff spares them.
+fn is_local(error: &io::Error) -> bool {
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;
     const ENOBUFS: i32 = 105;
-    matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::AddrNotAvailable)
-        || matches!(error.raw_os_error(), Some(ENFILE | EMFILE | ENOBUFS))
+    error.kind() == io::ErrorKind::OutOfMemory || matches!(error.raw_os_error(), Some(ENFILE | EMFILE | ENOBUFS))
 }
 
 #[cfg(test)]
@@ -343,6 +357,20 @@ mod tests {
         let name = TcpError::WrongName { actual: peer.clone(), peer, address };
         assert_eq!((name.class(), name.native_code()), (ErrorClass::Incompatible, None));
         assert!(is_local(&io::Error::from_raw_os_error(24)) && !is_local(&io::Error::from_raw_os_error(111)));
+    }
+
+    #[test]
+    fn an_address_that_this_machine_has_no_source_for_is_that_peers_fault_alone() {
+        const EADDRNOTAVAIL: i32 = 99;
+        let source = io::Error::from_raw_os_error(EADDRNOTAVAIL);
+        assert_eq!(source.kind(), io::ErrorKind::AddrNotAvailable);
+        let error = TcpError::not_opened(peer(), "[2001:db8::1]:7000".into(), source, false);
+        assert_eq!((error.class(), error.native_code()), (ErrorClass::PeerBroken, Some(99)));
+        for out_of in [12, 23, 24, 105] {
+            let source = io::Error::from_raw_os_error(out_of);
+            let error = TcpError::not_opened(peer(), "127.0.0.1:7000".into(), source, false);
+            assert_eq!(error.class(), ErrorClass::Local, "{error:?}");
+        }
     }
 
     #[test]

@@ -127,7 +127,10 @@ pub struct InboundCounts {
 
 impl Tcp {
     /// Listens on a loopback address, with defaults for everything else. Port 0 lets the operating system choose; the
-    /// choice is in [`local_addr`](Self::local_addr).
+    /// choice is in [`local_addr`](Self::local_addr). May resolve a host name, which blocks.
+    ///
+    /// # Errors
+    /// Those of [`TcpBuilder::bind`], without those about settings.
     pub fn bind(address: impl ToSocketAddrs) -> Result<Self, BindError> {
         Self::builder().bind(address)
     }
@@ -209,6 +212,9 @@ impl Transport for Tcp {
         }
     }
 
+    /// Sends a ping and waits for its pong. It travels with everything else on the connection, so `Dead` at the deadline
+    /// also means: the peer reads no further because messages of ours fill our share of its inbox (its `inbox_capacity`),
+    /// or has not yet read what we sent before. Choose a deadline that allows for the queue.
     fn probe(&self, cx: &ProbeContext, connection: &TcpConnection) -> Liveness {
         connection.link().probe(cx.deadline, &self.shared.clock)
     }

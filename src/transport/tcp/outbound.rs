@@ -92,6 +92,7 @@ fn fill(link: &Link, out: &mut Vec<u8>, stream: &mut Option<Stream>) -> bool {
     let mut queue = link.lock();
     std::mem::swap(out, &mut queue.notes);
     queue.notes_in_flight = out.len();
+    queue.ping_waits = false;
     while stream.is_none() && out.len() < queue.notes_in_flight + CHUNK {
         let Some(post) = queue.waiting.pop_front() else { break };
         *stream = begin(link, &mut queue, post, out);
@@ -170,10 +171,8 @@ fn take(link: &Link, frame: Frame<'_>) -> Result<(), Misbehaviour> {
             local.write(at, bytes).map_err(|_| Misbehaviour::WrongLength { transfer })?;
         }
         Frame::Pong(nonce) => {
-            let waiting = link.lock().pings.remove(&nonce);
-            if let Some(pong) = waiting {
-                let _ = pong.try_send(());
-            }
+            // A ping of which no probe is left any more is answered too.
+            link.lock().probes.retain(|probe| probe.ping != nonce || probe.pong.try_send(()).is_err());
         }
         _ => return Err(Misbehaviour::WrongSide),
     }
@@ -201,13 +200,13 @@ impl Drop for Last {
         queue.over = Some(Over { why: why.clone(), quiesced: false });
         let waiting = std::mem::take(&mut queue.waiting);
         let running = std::mem::take(&mut queue.running);
-        let pings = std::mem::take(&mut queue.pings);
+        let probes = std::mem::take(&mut queue.probes);
         drop(queue);
         let _quiesced = Quiesced(&self.link);
         if let Some(error) = why {
             self.reporter.report(&*error);
         }
-        drop(pings);
+        drop(probes);
         for post in waiting {
             post.completion.complete(Outcome::Failed(TransferError::NotSent));
         }
@@ -236,9 +235,10 @@ mod tests {
     use crate::region::Region;
     use crate::state::Generation;
     use crate::transport::context::ReportSink;
+    use crate::transport::frame::HEADER;
     use crate::transport::tcp::{Tcp, TcpAddress, TcpConnection};
     use crate::transport::{
-        CloseContext, CloseReason, Closed, ConnectContext, DataPlane, Reported, Transport, TransportError,
+        CloseContext, CloseReason, Closed, ConnectContext, DataPlane, Liveness, Reported, Transport, TransportError,
     };
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -321,6 +321,37 @@ mod tests {
         assert!(matches!(a.disconnect(&cx, connection, CloseReason::Failed), Closed::Released));
         let seen = reports.seen();
         assert!(seen.len() == 1 && seen[0].1.contains("cut"), "{seen:?}");
+    }
+
+    #[test]
+    fn a_peer_that_takes_nothing_has_one_ping_waiting_however_often_it_is_probed() {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let link = Link::new(PeerName::new("b").unwrap(), "b".into(), Generation(7), address, 100, 1000);
+        let clock = crate::clock::Clock::system();
+        for _ in 0..100 {
+            assert_eq!(link.probe(Instant::now(), &clock), Liveness::Dead);
+        }
+        assert_eq!(link.lock().notes.len(), HEADER + 8);
+        assert!(link.lock().probes.is_empty(), "a probe that has ended leaves nothing");
+
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = (0..2).map(|_| scope.spawn(|| link.probe(Instant::now() + LONG, &clock))).collect();
+            let end = Instant::now() + LONG;
+            while link.lock().probes.len() < 2 && Instant::now() < end {
+                std::thread::yield_now();
+            }
+            assert!(fill(&link, &mut Vec::new(), &mut None), "the ping is sent");
+            let late = scope.spawn(|| link.probe(Instant::now() + LONG, &clock));
+            while link.lock().probes.len() < 3 && Instant::now() < end {
+                std::thread::yield_now();
+            }
+            take(&link, Frame::Pong(1)).unwrap();
+            let answers: Vec<_> = asked.into_iter().map(|asked| asked.join().unwrap()).collect();
+            assert_eq!(answers, [Liveness::Alive; 2], "both waited for the one ping");
+            assert_eq!(link.lock().probes.len(), 1, "who asked after the ping was sent has a ping of its own");
+            take(&link, Frame::Pong(2)).unwrap();
+            assert_eq!(late.join().unwrap(), Liveness::Alive);
+        });
     }
 
     #[test]

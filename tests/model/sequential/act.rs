@@ -174,7 +174,7 @@ impl Model {
         let address = Address { node, incarnation };
         match self.names[name] {
             _ if self.shut_down => return Answer::Error("ShutDown"),
-            Entry::Leaving => return Answer::Error("StillRemoving"),
+            Entry::Leaving(_) => return Answer::Error("StillRemoving"),
             Entry::Live(peer) if self.peers[peer].address == address => return self.handle(peer),
             Entry::Live(_) => return Answer::Error("NameConflict"),
             Entry::Free => {}
@@ -235,7 +235,7 @@ impl Model {
         match self.names[name] {
             _ if self.shut_down => nobody(Reason::ShutDown),
             Entry::Live(peer) => self.lease(peer),
-            Entry::Leaving => nobody(Reason::Removed),
+            Entry::Leaving(_) => nobody(Reason::Removed),
             Entry::Free => nobody(Reason::Unknown),
         }
     }
@@ -332,6 +332,9 @@ impl Model {
                 if let Some(retry_at) = self.retry_at(peer).filter(|at| *at > self.now) {
                     return Some(Ended::BackingOff(retry_at));
                 }
+                if self.peers[peer].connect.is_some_and(|connect| !connect.young) {
+                    return Some(Ended::Busy);
+                }
                 if let Some(undrained) = self.undrained(peer) {
                     return Some(undrained);
                 }
@@ -358,8 +361,11 @@ impl Model {
         }
         (0..2).filter_map(|bay| self.links_of(peer).find(|(_, link)| link.bay == Some(bay))).find_map(
             |(number, link)| match link.stage {
-                Stage::Draining { overdue: true, .. } => {
+                Stage::Draining { overdue: true, .. } | Stage::Closing { overdue: true, .. } => {
                     Some(Ended::Undrained { leases: link.leases, transfers: self.transfers_of(number) })
+                }
+                Stage::Quiescing { ends_at: None } if self.transfers_of(number) > 0 => {
+                    Some(Ended::Undrained { leases: 0, transfers: self.transfers_of(number) })
                 }
                 _ => None,
             },
@@ -405,7 +411,8 @@ impl Model {
         self.shut(peer);
         self.resolve_waiters(peer, self.removed(peer));
         self.change(peer, Phase::Removing, generation, if shutdown { Reason::ShutDown } else { Reason::Removed });
-        self.names[name] = if self.setup.overlap { Entry::Free } else { Entry::Leaving };
+        let in_the_way = !self.setup.overlap || self.peers[peer].connect.is_some();
+        self.names[name] = if in_the_way { Entry::Leaving(peer) } else { Entry::Free };
     }
 
     pub(super) fn gone(&self, peer: usize) -> Gone {

@@ -156,6 +156,8 @@ impl Model {
         if self.peers[peer].phase == Phase::Connecting {
             let ended = Ended::TimedOut(generation);
             self.fail(peer, Failure { reason: Reason::TimedOut, retry: Blame::Peer, ended });
+        } else if matches!(self.peers[peer].phase, Phase::Idle | Phase::Failed) {
+            self.resolve_waiters(peer, Ended::Busy);
         }
     }
 
@@ -203,7 +205,8 @@ impl Model {
             match self.links[link].stage {
                 Stage::Draining { since, overdue } => {
                     if self.links[link].leases == 0 && (self.setup.quiesces || transfers == 0) {
-                        self.links[link].stage = Stage::Closing;
+                        let ends_at = (transfers > 0).then_some(since + DRAIN_DEADLINE);
+                        self.links[link].stage = Stage::Closing { since: self.now, overdue: false, ends_at };
                         self.count_held_close(name);
                     } else if !overdue && self.now >= since + DRAIN_DEADLINE {
                         self.links[link].stage = Stage::Draining { since, overdue: true };
@@ -211,10 +214,28 @@ impl Model {
                         self.tell_undrained(peer);
                     }
                 }
-                Stage::Closing | Stage::ClosingLate if self.native[name].close_held.is_none() => self.close(link),
-                Stage::Quiescing if transfers == 0 => {
+                Stage::Closing { .. } | Stage::ClosingLate if self.native[name].close_held.is_none() => {
+                    self.close(link)
+                }
+                Stage::Closing { since, overdue, ends_at } => {
+                    let (ended, late) = (ends_at.is_some_and(|at| at <= self.now), self.now >= since + CLOSE_TIMEOUT);
+                    let ends_at = ends_at.filter(|_| !ended);
+                    self.links[link].stage = Stage::Closing { since, overdue: late, ends_at };
+                    if ended {
+                        self.end_transfers(link);
+                    }
+                    if late && !overdue {
+                        self.tell_undrained(peer);
+                    }
+                }
+                Stage::Quiescing { .. } if transfers == 0 => {
                     self.links[link].stage = Stage::Over;
                     self.links[link].bay = None;
+                }
+                Stage::Quiescing { ends_at: Some(at) } if at <= self.now => {
+                    self.links[link].stage = Stage::Quiescing { ends_at: None };
+                    self.end_transfers(link);
+                    self.tell_undrained(peer);
                 }
                 _ => {}
             }
@@ -243,7 +264,10 @@ impl Model {
             self.leaked += 1;
             self.peers[peer].removal.iter_mut().for_each(|removal| removal.leaked = true);
         }
-        self.links[number].stage = if late { Stage::Over } else { Stage::Quiescing };
+        self.links[number].stage = match self.links[number].stage {
+            Stage::Closing { ends_at, .. } => Stage::Quiescing { ends_at },
+            _ => Stage::Over,
+        };
         if late {
             self.peers[peer].connect = None;
         }
@@ -287,7 +311,7 @@ impl Model {
         let shutdown = self.peers[peer].removal.expect("it is being removed").shutdown;
         let reason = if shutdown { Reason::ShutDown } else { Reason::Removed };
         self.change(peer, Phase::Removed, generation, reason);
-        if !self.setup.overlap {
+        if self.names[name] == Entry::Leaving(peer) {
             self.names[name] = Entry::Free;
         }
         let gone = self.gone(peer);

@@ -22,6 +22,7 @@ pub(crate) type Time = Duration;
 
 pub(crate) const CONNECT_TIMEOUT: Time = Duration::from_secs(3);
 pub(crate) const DRAIN_DEADLINE: Time = Duration::from_secs(1);
+pub(crate) const CLOSE_TIMEOUT: Time = Duration::from_secs(2);
 pub(crate) const BASE: Time = Duration::from_millis(50);
 pub(crate) const CAP: Time = Duration::from_secs(1);
 pub(crate) const MIN_STABLE: Time = Duration::from_millis(300);
@@ -66,6 +67,7 @@ pub(crate) enum Ended {
     Panicked,
     WrongIncarnation,
     BackingOff(Time),
+    Busy,
     Undrained { leases: u64, transfers: u64 },
     Removed,
     ShutDown,
@@ -185,11 +187,18 @@ enum Stage {
         since: Time,
         overdue: bool,
     },
-    Closing,
+    Closing {
+        since: Time,
+        overdue: bool,
+        /// When its transfers end for their callers.
+        ends_at: Option<Time>,
+    },
     /// It came too late, or was the wrong one: no bay ever held it.
     ClosingLate,
     /// Closed, with transfers that still hold their pages.
-    Quiescing,
+    Quiescing {
+        ends_at: Option<Time>,
+    },
     Over,
 }
 
@@ -229,7 +238,7 @@ pub(crate) struct Shutdown {
 enum Entry {
     Free,
     Live(usize),
-    Leaving,
+    Leaving(usize),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -250,6 +259,12 @@ pub(crate) struct Native {
     /// Calls that passed during this operation.
     passed: [usize; 2],
     pub(crate) counts: Counts,
+}
+
+impl Native {
+    pub(crate) fn is_held(&self) -> bool {
+        self.connect_held.is_some() || self.close_held.is_some() || self.complete_held
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -122,7 +122,9 @@ impl World {
             let said = waiting.poll().map(|removed| match *removed {
                 Removed::Removed => Ok(Gone::Removed),
                 Removed::Leaked(_) => Ok(Gone::Leaked),
-                Removed::StillBusy { leases, oldest, connecting } => Ok(Gone::StillBusy { leases, oldest, connecting }),
+                Removed::StillBusy { leases, oldest, connecting, .. } => {
+                    Ok(Gone::StillBusy { leases, oldest, connecting })
+                }
                 ref other => Err(format!("remover {number}: {other:?}")),
             });
             same(&format!("remover {number}"), expected.outcome, said.transpose()?)?;
@@ -156,6 +158,7 @@ impl World {
             Err(ReadyError::Panicked { .. }) => Ended::Panicked,
             Err(ReadyError::WrongIncarnation { .. }) => Ended::WrongIncarnation,
             Err(ReadyError::BackingOff { retry_at, .. }) => Ended::BackingOff(*retry_at - self.start),
+            Err(ReadyError::Busy { .. }) => Ended::Busy,
             Err(ReadyError::Undrained { leases, transfers, .. }) => {
                 Ended::Undrained { leases: *leases, transfers: *transfers }
             }

@@ -9,7 +9,7 @@ mod perform;
 
 use crate::model::op::{At, NAMES, Op, Setup};
 use crate::model::sequential::{
-    Answer, BASE, CAP, CONNECT_TIMEOUT, DRAIN_DEADLINE, MAX_PEERS, MIN_STABLE, Model, Refusal,
+    Answer, BASE, CAP, CLOSE_TIMEOUT, CONNECT_TIMEOUT, DRAIN_DEADLINE, MAX_PEERS, MIN_STABLE, Model, Native, Refusal,
 };
 use peerage::transport::memory::{Fabric, Hold, Memory, MemoryAddress, NativeCall, Step};
 use peerage::{
@@ -141,6 +141,7 @@ impl World {
             .backoff(Backoff { base: BASE, cap: CAP, min_stable: MIN_STABLE })
             .connect_timeout(CONNECT_TIMEOUT)
             .drain_deadline(DRAIN_DEADLINE)
+            .close_timeout(CLOSE_TIMEOUT)
             .max_peers(MAX_PEERS)
             .max_concurrent_closes(64)
             .max_concurrent_connects(64)
@@ -212,7 +213,7 @@ impl World {
         self.model.transfers.iter().for_each(|transfer| see("transfer", &transfer.outcome));
         self.model.shutdowns.iter().for_each(|shutdown| see("shutdown", &shutdown.outcome));
         // What is passed over here is held or kept: the shutdown's report has shown that.
-        let held = self.model.native.iter().any(|n| n.close_held.is_some() || n.connect_held.is_some());
+        let held = self.model.native.iter().any(Native::is_held);
         let open: u64 = self.model.native.iter().map(|native| native.counts.open).sum();
         let left = open > 0 || self.model.live() > 0;
         if left && !held && self.leases.is_empty() && self.model.is_shut_down() {

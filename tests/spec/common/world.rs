@@ -58,6 +58,8 @@ impl World {
     /// Moves the clock to where the peer's next attempt may start.
     pub(crate) fn wait_out_backoff(&self, peer: &Peer<Memory>) {
         self.settle();
+        // Between the word's change and the record's another thread may be at work.
+        super::eventually("its failure is accounted for", || peer.record().is_some());
         let retry_at = peer.record().and_then(|record| record.retry_at);
         let left = retry_at.map(|at| at.saturating_duration_since(self.clock.now()));
         self.clock.advance(left.unwrap_or_default());

@@ -1,6 +1,6 @@
 //! What the fabric's thread does for one link: reports, delivers, copies, completes, settles.
 
-use super::{Link, Next, Posted, Report, push};
+use super::{Link, Next, Posted, Report};
 use crate::error::OutOfRegion;
 use crate::grant::{Access, Refusal};
 use crate::transfer::{Outcome, Post, TransferError, TransferKind};
@@ -80,7 +80,7 @@ impl Link {
             let Some(source) = state.to.as_ref().map(|to| to.source.clone()) else { continue };
             state.delivering = true;
             drop(state);
-            let pushed = push(&source, note);
+            let pushed = source.try_push(note);
             let mut state = self.lock();
             state.delivering = false;
             if let Err(note) = pushed {

@@ -42,6 +42,33 @@ fn a_stale_id_never_reaches_the_next_peer() {
     });
 }
 
+/// A stale id is asked for a handle while the place begins its next life.
+#[test]
+fn a_stale_id_is_no_handle_of_the_next_peer() {
+    explore(3, || {
+        let (world, _) = World::ready(Capabilities::NONE, 1);
+        let Some(World { table, peer, log }) = Arc::into_inner(world) else { unreachable!("not shared yet") };
+        let id = peer.id();
+        drop(peer.remove(Instant::now()));
+        drop(peer);
+        table.run();
+        let table = Arc::new(table);
+        let holder = {
+            let table = table.clone();
+            thread::spawn(move || {
+                if let Some(found) = table.table().peer_by_id(id) {
+                    panic!("the id of one peer found {}", found.name());
+                }
+            })
+        };
+        drop(table.table().insert("q", Here).expect("inserted"));
+        holder.join().unwrap();
+        let Some(table) = Arc::into_inner(table) else { panic!("a thread is not over") };
+        table.end();
+        assert_eq!(log.open_connections(), 0);
+    });
+}
+
 /// A refused one by id looks for the peer's reason, while the last handle goes.
 #[test]
 fn a_refused_id_gives_back_what_it_counted() {

@@ -11,17 +11,17 @@ use peerage::{Capabilities, Reported};
 fn each_generation_gets_its_own_error() {
     explore(3, || {
         let (world, first) = World::ready(Capabilities::NONE, 1);
-        let reporter = {
+        let next = {
             let world = world.clone();
             thread::spawn(move || {
-                let _ = world.peer.report(first, &Broken("first"));
+                world.ask();
+                world.table.run();
+                let second = world.peer.generation();
+                second != first && world.peer.report(second, &Broken("second")) == Reported::Failed
             })
         };
-        world.ask();
-        world.table.run();
-        let second = world.peer.generation();
-        let failed = second != first && world.peer.report(second, &Broken("second")) == Reported::Failed;
-        reporter.join().unwrap();
+        let _ = world.peer.report(first, &Broken("first"));
+        let failed = next.join().unwrap();
         if failed {
             assert_eq!(last_error(&world.peer).as_deref(), Some("second"), "another generation's error, or none");
         }

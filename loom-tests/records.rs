@@ -6,7 +6,7 @@ use peerage::__internal::{Joined, join, record_alone, record_of, with_records};
 use peerage::{Capabilities, Phase};
 use std::sync::Arc;
 
-/// A reader reads while the record is replaced and the old one given to the collector. The reader is the main thread, so
+/// A reader reads while records are replaced and the old ones given to the collector. The reader is the main thread, so
 /// one switch is enough to interrupt it anywhere.
 #[test]
 fn readers_get_the_words_record_and_it_outlives_them() {
@@ -16,7 +16,7 @@ fn readers_get_the_words_record_and_it_outlives_them() {
             let world = world.clone();
             thread::spawn(move || {
                 world.ask();
-                world.table.look();
+                world.table.run();
             })
         };
         let (stands, record) = record_of(&world.peer);

@@ -71,10 +71,12 @@ impl<T: Transport> Model<T> {
         self.driver.try_lock().expect("one thread plays the driver").look()
     }
 
-    /// Runs the next job of the closing threads; answers whether there was one.
+    /// Runs the next job of every pool but the connecting one; answers whether there was one.
     pub fn close_one(&self) -> bool {
-        let [_, closers, enders] = self.shared.pools();
-        closers.next_job().or_else(|| enders.next_job()).map(|job| job()).is_some()
+        let connectors = &self.shared.connectors;
+        let job =
+            self.shared.pools().into_iter().filter(|pool| !Arc::ptr_eq(pool, connectors)).find_map(|p| p.next_job());
+        job.map(|job| job()).is_some()
     }
 
     /// The next attempt, to be run.

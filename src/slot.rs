@@ -106,8 +106,9 @@ impl<T: Transport> Slot<T> {
         debug_assert!(std::ptr::eq(self.home, Arc::as_ptr(home)), "a slot stays in its table");
         *self.slow.lock() = Some(slow);
         std::mem::forget(home.clone()); // given back in `end_life`
-        // ord! Release, version before word: who reads this life's word also reads its version.
-        //      model: ids::a_stale_id_never_reaches_the_next_peer   fails if: version-after-word
+        // ord! Release, version before word: who reads this life's word also reads its version. (Of a word that is Idle the
+        //      order would not matter yet: it is the publisher's CAS that makes it Ready.)
+        //      model: ids::a_stale_id_never_reaches_the_next_peer   fails if: version-is-kept, version-before-word
         self.version.store(self.version.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         self.word.store(Word::new(generation, Phase::Idle).bits(), Ordering::Release);
         // ord! Release, after the version: who counts itself in by id sees this life's version, not the one before.

@@ -29,3 +29,7 @@ failover *args:
 # Cost of a lease against what one would use instead.
 bench:
     cargo bench --bench lease
+
+# Each fuzz target for so long.
+fuzz seconds="30":
+    ci/fuzz.sh {{seconds}}

@@ -162,3 +162,25 @@ fn a_shutdown_whose_deadline_is_long_over_takes_back_what_is_not_used_before_it_
         ],
     );
 }
+
+#[test]
+fn a_close_that_hangs_keeps_the_pages_of_a_transfer_and_not_its_caller() {
+    use op::{At, Op::*, Which::*};
+    replay(
+        OVERLAP,
+        &[
+            Insert { name: 0, address: 0 },
+            Lease { handle: 0, elsewhere: false },
+            Lease { handle: 0, elsewhere: false },
+            Hold { at: At::Complete, name: 0 },
+            Hold { at: At::Close, name: 0 },
+            Write { lease: 0 },
+            Report { handle: 0, which: Current },
+            DropLease { lease: 0, elsewhere: false },
+            Advance { by: 4 },
+            Deregister,
+            Release { at: At::Complete, name: 0 },
+            Deregister,
+        ],
+    );
+}

@@ -200,7 +200,7 @@ impl Op {
         let at = [At::Connect, At::Close, At::Complete][usize::from(b) % 3];
         let elsewhere = b % 4 == 3;
         match kind {
-            0..=23 => Op::Insert { name: a, address: [0, 0, 0, 0, 0, 2, 2, 1][usize::from(b) % 8] },
+            0..=15 => Op::Insert { name: a, address: [0, 0, 0, 0, 0, 2, 2, 1][usize::from(b) % 8] },
             24..=31 => Op::Find { name: a },
             32..=37 => Op::CloneHandle { handle: a },
             38..=45 => Op::DropHandle { handle: a },
@@ -218,7 +218,7 @@ impl Op {
             137..=140 => Op::LateError { link: a },
             141..=158 => Op::Ready { handle: a },
             159 => Op::ForgetWaiter { waiter: a },
-            160..=169 => Op::Hold { at, name: a },
+            160..=169 | 201..=203 => Op::Hold { at, name: a },
             170..=179 => Op::Release { at, name: a },
             180..=185 => Op::NextConnect {
                 name: a,
@@ -232,9 +232,9 @@ impl Op {
             190..=191 => Op::Kill { node: a },
             192..=195 => Op::Restart { node: a },
             196..=197 => Op::Revive { node: a },
-            198..=203 => Op::Remove { handle: a, within: c },
+            198..=200 => Op::Remove { handle: a, within: c },
             204..=207 => Op::RemoveIf { handle: a, which, within: c },
-            208..=219 => Op::Write { lease: a },
+            16..=23 | 208..=219 => Op::Write { lease: a },
             220..=223 => Op::Grant { handle: a },
             224..=225 => Op::Revoke { grant: a },
             226 => Op::DropGrant { grant: a },

@@ -28,7 +28,8 @@ impl Clock {
         Clock(Kind::System)
     }
 
-    /// A clock that stands still until [`advance`](Self::advance) is called; for tests of users and of this crate.
+    /// A clock that stands still until [`advance`](Self::advance) is called; for tests of users and of this crate. Every
+    /// deadline of its table is by this clock: `clock.now() + …`, not `Instant::now() + …`.
     pub fn manual() -> Self {
         Clock(Kind::Manual(Arc::new(Mutex::new(Manual { now: Instant::now(), on_advance: Vec::new() }))))
     }

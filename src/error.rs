@@ -113,8 +113,8 @@ pub enum InsertError {
 }
 
 /// Why a lease was not granted. Nothing was sent. The lease that saw it has asked for a reconnect, if there is one to make.
-#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not ready: {phase} at {generation}, {reason}")]
+/// It is small and `Copy`; whoever shows it to people adds the peer's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub struct NotReady {
     /// Where the peer stands.
     pub phase: Phase,
@@ -126,9 +126,12 @@ pub struct NotReady {
     pub reason: Reason,
 }
 
-impl fmt::Debug for NotReady {
+impl fmt::Display for NotReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        match self.reason {
+            Reason::Unknown | Reason::Removed | Reason::ShutDown => write!(f, "not ready: {}", self.reason),
+            reason => write!(f, "not ready: {} at {}, {reason}", self.phase, self.generation),
+        }
     }
 }
 
@@ -225,7 +228,7 @@ impl Error for SharedError {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReadyError {
     /// The attempt failed. `source()` is the transport's error. Everybody who waited for this attempt gets it.
-    #[error("peer \"{peer}\": attempt {generation} failed")]
+    #[error("peer \"{peer}\": attempt {generation} failed: {error}")]
     Failed {
         /// The peer.
         peer: PeerName,
@@ -285,7 +288,7 @@ pub enum ReadyError {
     },
     /// The old connection is still in use and this transport does not allow two. Give back failed leases before waiting.
     #[error(
-        "peer \"{peer}\": {leases} leases and {transfers} transfers of the old connection are not given back since {oldest:?}"
+        "peer \"{peer}\": the old connection has been in use for {oldest:?} by {leases} leases and {transfers} transfers; give failed leases back before waiting"
     )]
     Undrained {
         /// The peer.

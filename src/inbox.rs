@@ -155,6 +155,11 @@ impl Inbox {
         Source { shared: self.shared.clone(), credits: Arc::new(Credits { share: Mutex::new(share) }) }
     }
 
+    /// Whether no message will come any more. What is queued can still be received.
+    pub fn is_closed(&self) -> bool {
+        lock(&self.shared.queue).closed
+    }
+
     /// How many messages wait.
     pub fn len(&self) -> usize {
         lock(&self.shared.queue).messages.len()

@@ -80,6 +80,7 @@ impl<T: Transport> Lease<T> {
     }
 
     /// Reports this lease's generation as broken; see [`Peer::report`](crate::Peer::report). Never waits.
+    /// Whatever the error is, the generation fails: not for busy or local errors.
     pub fn report(&self, error: &dyn Error) -> Reported {
         let generation = self.generation();
         let note = || Note { generation, text: error.to_string().into(), native_code: None };

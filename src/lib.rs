@@ -105,7 +105,7 @@ pub use transport::{
 };
 
 /// The README's example is compiled and run.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "tcp"))]
 #[doc = include_str!("../README.md")]
 pub struct Readme;
 

@@ -85,7 +85,23 @@ impl<T: Transport> Peer<T> {
         Ready { slot: self.slot.clone(), wait: None }
     }
 
-    /// The same, blocking this thread, until `deadline` at the latest.
+    /// The same, blocking this thread, until `deadline` (by the table's clock) at the latest. Like `ready`, it answers at once
+    /// while the peer backs off; who wants to sit that out says so:
+    ///
+    /// ```
+    /// # use peerage::{Generation, Peer, ReadyError, Transport};
+    /// # use std::time::Instant;
+    /// fn wait_through<T: Transport>(peer: &Peer<T>, deadline: Instant) -> Result<Generation, ReadyError> {
+    ///     loop {
+    ///         match peer.wait_ready(deadline) {
+    ///             Err(ReadyError::BackingOff { retry_at, .. }) if retry_at < deadline => {
+    ///                 std::thread::sleep(retry_at.saturating_duration_since(Instant::now()));
+    ///             }
+    ///             answer => return answer,
+    ///         }
+    ///     }
+    /// }
+    /// ```
     ///
     /// # Errors
     /// [`ReadyError`]; [`ReadyError::WouldDeadlock`] inside a transport's calls.
@@ -108,7 +124,7 @@ impl<T: Transport> Peer<T> {
 
     /// Reports `generation` as broken. A generation that is not the current one changes nothing, and the answer says so.
     /// After this returns no new send is admitted on it, whatever the answer. Connects nothing. Never waits; allocates
-    /// one note.
+    /// one note. The error is taken as text: its class is not asked, so busy and local errors are not for this.
     pub fn report(&self, generation: Generation, error: &dyn Error) -> Reported {
         let note = || Note { generation, text: error.to_string().into(), native_code: None };
         self.slot.home().report(&self.slot, generation, note)

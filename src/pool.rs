@@ -38,7 +38,6 @@ struct State {
     /// Running jobs that gave up their place.
     overdue: HashSet<u64>,
     threads: usize,
-    idle: usize,
     started: usize,
     closed: bool,
 }
@@ -119,7 +118,9 @@ impl Pool {
         if cfg!(peerage_loom) {
             return; // models run the jobs themselves
         }
-        if state.idle >= state.waiting.len() || state.threads - state.overdue.len() >= self.places {
+        // Idle, or started and not there yet.
+        let free = state.threads - state.running.len();
+        if free >= state.waiting.len() || state.threads - state.overdue.len() >= self.places {
             return;
         }
         let pool = self.clone();
@@ -150,10 +151,8 @@ impl Pool {
             if state.closed {
                 break;
             }
-            state.idle += 1;
             let (back, timeout) = self.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
             state = back;
-            state.idle -= 1;
             if timeout.timed_out() && state.waiting.is_empty() {
                 break;
             }
@@ -209,6 +208,23 @@ mod tests {
         while pool.lock().threads > 0 {
             thread::yield_now();
         }
+    }
+
+    #[test]
+    fn one_job_after_the_other_takes_one_thread() {
+        let pool = Pool::new("test", 8, 0, Clock::system());
+        let (done, results) = mpsc::channel();
+        for id in 0..20 {
+            let tell = done.clone();
+            pool.submit(id, Box::new(move || tell.send(id).unwrap()));
+            assert!(!pool.is_starved());
+            assert_eq!(results.recv_timeout(PATIENCE), Ok(id));
+            while pool.is_running(id) {
+                thread::yield_now();
+            }
+        }
+        assert_eq!(pool.lock().started, 1);
+        pool.close();
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Reporter {
     }
 
     /// Reports the generation, also before it is published: then its attempt fails. After this returns no new send is
-    /// admitted on it, whatever the answer.
+    /// admitted on it, unless the answer is [`Reported::NotThePeer`].
     pub fn report(&self, error: &dyn TransportError) -> Reported {
         match &self.sink {
             Some(sink) => sink.report(self.peer, self.generation, error),

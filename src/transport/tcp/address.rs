@@ -67,7 +67,9 @@ impl TcpAddress {
         Ok(TcpAddress { host_port: host_port.into(), incarnation: None })
     }
 
-    /// The same place, for one boot of the peer only: an attempt that meets another is undone.
+    /// The same place, for one boot of the peer only: an attempt that meets another is undone. For names that a discovery
+    /// service publishes with each boot: remove the peer and insert the new address when it says so. A plain address
+    /// reconnects to whatever boot answers there.
     #[must_use]
     pub fn with_incarnation(self, incarnation: Incarnation) -> Self {
         TcpAddress { incarnation: Some(incarnation), ..self }

@@ -97,7 +97,9 @@ impl<T: Transport> Builder<T> {
         self
     }
 
-    /// Threads that native connects may hold beyond their deadline before new connects are answered `Busy`. Default 32.
+    /// How many native calls of each kind may hang, each on a thread of its own: connects beyond their deadline, after which
+    /// new connects are answered `Busy`; closes beyond `close_timeout`, after which other closes wait for their place; and
+    /// probes (at least one), after which new probes are answered `Unknown`. Default 32.
     pub fn max_stuck(mut self, limit: usize) -> Self {
         self.config.max_stuck = limit;
         self
@@ -133,7 +135,8 @@ impl<T: Transport> Builder<T> {
         self
     }
 
-    /// Starts the table and its driver thread, `peerage-driver`. Connecting and closing threads start when needed.
+    /// Starts the table and its driver thread, `peerage-driver`. Connecting, closing and probing threads start
+    /// when needed.
     ///
     /// # Errors
     /// [`BuildError`] if a setting makes no sense or the system gives no thread.

@@ -1,5 +1,6 @@
 //! Time as the driver and its waiters see it. The core takes time as an argument; only the driver owns a clock.
 
+use crate::sync::lock;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -82,10 +83,6 @@ impl fmt::Debug for Clock {
             Kind::Manual(_) => "Clock::manual",
         })
     }
-}
-
-fn lock(manual: &Mutex<Manual>) -> std::sync::MutexGuard<'_, Manual> {
-    manual.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A native close, on a closing thread.
 
-use crate::lane::CloseEnded;
+use crate::lane::{CLOSE_AGAIN, CloseEnded};
 use crate::shared::Shared;
 use crate::slot::SlotRef;
 use crate::slow::{ToClose, locked};
@@ -9,10 +9,6 @@ use crate::transport::{Capabilities, CloseContext, Closed, Transport};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
-
-/// How long a closing thread waits before it asks again to close what never was in a bay.
-const CLOSE_AGAIN: Duration = Duration::from_millis(20);
 
 /// Hands a connection to the closing threads. Never waits.
 pub(crate) fn submit<T: Transport>(shared: &Arc<Shared<T>>, slot: &SlotRef<T>, close: ToClose<T::Connection>) {

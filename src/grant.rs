@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::error::OutOfRegion;
 use crate::name::PeerName;
 use crate::region::Slice;
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering, lock};
 use crate::transfer::RemoteSlice;
 use crate::wait::{Cell, Wait};
 use std::collections::HashMap;
@@ -252,10 +252,6 @@ impl Core {
             hook();
         }
     }
-}
-
-fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 struct Lent {

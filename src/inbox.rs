@@ -6,12 +6,13 @@
 use crate::clock::Clock;
 use crate::name::{Incarnation, PeerName};
 use crate::state::Generation;
+use crate::sync::lock;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -287,10 +288,6 @@ fn taken((credits, message): (Arc<Credits>, Notification)) -> Notification {
     drop(share);
     wake(pushers);
     message
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

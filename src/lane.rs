@@ -14,7 +14,7 @@ use crate::wait::Cell;
 use std::time::{Duration, Instant};
 
 /// How long after the native side said "not yet" it is asked again to close.
-const CLOSE_AGAIN: Duration = Duration::from_millis(20);
+pub(crate) const CLOSE_AGAIN: Duration = Duration::from_millis(20);
 
 /// What the driver can offer to a slot that wants to connect. A slot that stood in line and is stepped for it has left it.
 #[derive(Debug, Clone, Copy)]

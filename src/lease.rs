@@ -174,7 +174,9 @@ impl<T: DataPlane> Lease<T> {
         let Some(held) = Held::count(slot, self.entered.word, self.bay(), of_region, limit) else {
             return Err(PostError::TooManyTransfers { peer: self.name(), limit });
         };
-        // Looked at after it was counted, so a deregistration that missed the count is seen here: see `shutdown::unlist`.
+        // ord! SeqCst fence between the count and the list; `shutdown::unlist` changes the list, fences and looks at the
+        //      count: one of the two sees the other. Two locations, so no pair of acquire and release does.
+        //      test: registering::a_post_beside_a_deregistration_is_refused_or_keeps_the_region
         fence(Ordering::SeqCst);
         if !home.registered.look().contains_key(&region) {
             held.uncount();
@@ -262,12 +264,16 @@ impl<T: Transport> Held<T> {
             return None;
         }
         slot.bay(bay).transfer_posted();
+        // ord! The fence in `post` orders this addition against the list; by itself it orders nothing.
         of_region.fetch_add(1, Ordering::AcqRel);
         Some(Held { slot: SlotRef::of(slot), word, bay, of_region })
     }
 
     fn uncount(&self) {
         self.slot.in_flight.count_out();
+        // ord! Release: the transfer's last touch of its pages comes before a deregistration that reads zero: pairs with the
+        //      Acquire in `shutdown::unlist`. Acquire, so that this holds for all who left before.
+        //      test: transfers::a_region_is_deregistered_once_nothing_uses_it_and_is_unknown_afterwards
         self.of_region.fetch_sub(1, Ordering::AcqRel);
         if self.slot.bay(self.bay).transfer_quiescent() && self.slot.word() != self.word {
             self.slot.tell(crate::queue::LOOK); // the lane may wait for this

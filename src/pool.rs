@@ -5,6 +5,7 @@
 //! never return cost their threads, up to a limit, and nobody else's turn.
 
 use crate::clock::Clock;
+use crate::sync::lock;
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -161,7 +162,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -98,6 +98,9 @@ impl RecordCell {
             return self.unseen.replace(Some(record));
         }
         let record = draft.fill(record);
+        // ord! AcqRel: Release publishes the record's text; pairs with the Acquire in `read`. Acquire takes over the old one,
+        //      to be retired by us.
+        //      model: records::readers_get_the_words_record_and_it_outlives_them
         pinned(|guard| Retired(self.kept.swap(record, Ordering::AcqRel, guard).as_raw()))
     }
 
@@ -107,6 +110,7 @@ impl RecordCell {
         if !MODELLED.get() {
             return self.unseen.replace(None);
         }
+        // ord! AcqRel: as in `replace`.
         pinned(|guard| Retired(self.kept.swap(Shared::null(), Ordering::AcqRel, guard).as_raw()))
     }
 
@@ -119,6 +123,9 @@ impl RecordCell {
         pinned(|guard| {
             // SAFETY: the pin is of the collector that every replaced record is retired to, so what is loaded here lives
             // at least as long as `guard`. Ends if: a record is freed without `Retired::retire`.
+            // ord! Acquire: the record's contents, from the swap in `replace`. It says nothing about the word: whoever asks
+            //      compares the two.
+            //      model: records::readers_get_the_words_record_and_it_outlives_them
             let kept = unsafe { self.kept.load(Ordering::Acquire, guard).as_ref() };
             kept.inspect(|kept| kept.memory.touch());
             let answer = look(kept.map(|kept| &kept.record));
@@ -200,12 +207,12 @@ struct Unseen(std::sync::Mutex<Option<Record>>);
 #[cfg(peerage_loom)]
 impl Unseen {
     fn replace(&self, record: Option<Record>) -> Retired {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = record;
+        *crate::sync::lock(&self.0) = record;
         Retired(std::ptr::null())
     }
 
     fn get(&self) -> Option<Record> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        crate::sync::lock(&self.0).clone()
     }
 }
 

@@ -14,13 +14,14 @@ use crate::slab::Slab;
 use crate::slot::{Slot, SlotRef};
 use crate::snapshot::Snapshot;
 use crate::state::{Generation, Phase};
+use crate::sync::lock;
 use crate::table::ShutdownReport;
 use crate::transport::{Capabilities, ErrorClass, Liveness, ReportSink, Reported, Transport, TransportError};
 use crate::wait::Cell;
 use rpds::HashTrieMapSync;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 pub(crate) struct Shared<T: Transport> {
@@ -89,6 +90,10 @@ pub(crate) struct ProbeRequest {
 }
 
 /// How many connects run. Only the driver adds, so its look before an addition holds.
+// ord! The counts publish nothing; what a connect did is told under its slot's mutex. A late look is too high, and puts a
+//      connect off until the driver has the push that follows `returned`: that push (Release), not the count, ends it.
+//      `gave_up` adds before it subtracts, on the thread that looks, so the sum is never too low.
+//      test: isolation::beyond_max_stuck_a_connect_is_answered_busy_and_counts_no_failure
 #[derive(Default)]
 pub(crate) struct Connects {
     permits: AtomicUsize,
@@ -349,9 +354,4 @@ impl ErrorClass {
 
 pub(crate) fn note_of(generation: Generation, error: &dyn TransportError) -> Note {
     Note { generation, text: error.to_string().into(), native_code: error.native_code() }
-}
-
-/// These mutexes guard plain data that is valid between any two statements.
-pub(crate) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

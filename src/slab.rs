@@ -7,8 +7,8 @@
 //!    without a reference needs an open gate to enter, and an open gate's bay holds a reference.
 
 use crate::name::PeerId;
-use crate::shared::lock;
 use crate::slot::Slot;
+use crate::sync::lock;
 use crate::transport::Transport;
 use std::sync::{Mutex, OnceLock};
 

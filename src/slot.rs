@@ -226,10 +226,14 @@ impl<T: Transport> Slot<T> {
 
     /// Raises `wanted` for a caller that pushes by itself.
     pub(crate) fn want(&self, generation: Generation) {
+        // ord! AcqRel: as in `ask`. The caller's push comes after it, and publishes it.
         self.wanted.fetch_max(generation.0, Ordering::AcqRel);
     }
 
     pub(crate) fn is_wanted(&self, generation: Generation) -> bool {
+        // ord! Acquire: pairs with the raise. Which raise must be seen is settled by the push after it, whose bits the lane
+        //      has swapped before it looks here.
+        //      model: wanted::a_wanted_generation_loses_no_request
         self.wanted.load(Ordering::Acquire) == generation.0
     }
 
@@ -333,6 +337,9 @@ impl<T: Transport> SlotRef<T> {
             }
         }
         let reference = SlotRef(NonNull::from(slot));
+        // ord! Acquire is more than it needs: the count above has acquired `begin_life`, and while it is held no other
+        //      life begins. So this is the version of the life that was counted in.
+        //      model: ids::a_stale_id_is_no_handle_of_the_next_peer   fails if: counted-before-version
         (slot.version.load(Ordering::Acquire) == version).then_some(reference)
     }
 
@@ -361,7 +368,9 @@ impl<T: Transport> Deref for SlotRef<T> {
 
 impl<T: Transport> Drop for SlotRef<T> {
     fn drop(&mut self) {
-        // ord! Release: this holder's use; the last one acquires all of them before the place is used again.
+        // ord! Release: this holder's use of the slot. Pairs with the fence of the last one out, which comes before the
+        //      life is taken apart and its place used again; nobody else pays for an Acquire.
+        //      model: ids::a_refused_id_gives_back_what_it_counted
         if self.references.fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
             // SAFETY: that was the last counted reference; nobody can count another one in from zero.

@@ -4,8 +4,9 @@
 //! A replaced value is kept until nobody but us holds it, and dropped by whoever replaces the next one or by the driver:
 //! a reader who looked while it was replaced would otherwise drop it, and with it whatever it holds, on a sender's thread.
 
+use crate::sync::lock;
 use imp::Swap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 pub(crate) struct Snapshot<V> {
     current: Swap<V>,
@@ -54,7 +55,7 @@ impl<V> Snapshot<V> {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<V>>> {
-        self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.replaced)
     }
 }
 

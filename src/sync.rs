@@ -3,6 +3,12 @@
 
 pub(crate) use imp::*;
 
+/// Locks a mutex of the standard library that guards plain data: it is valid between any two statements, so a holder that
+/// panicked has broken nothing.
+pub(crate) fn lock<V>(mutex: &std::sync::Mutex<V>) -> std::sync::MutexGuard<'_, V> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[cfg(not(peerage_loom))]
 mod imp {
     use std::sync::PoisonError;

@@ -9,7 +9,16 @@
 //!   inserted again when its removal has resolved.
 //! - **A forgotten lease** (`mem::forget`) keeps its connection open for ever and, on a transport without `OVERLAP`, its peer
 //!   unusable. The snapshot shows it; no other peer is affected.
-//! - **A native call that never returns** costs its thread. Beyond `max_stuck` such connects, new ones are answered `Busy`.
+//! - **A native call that never returns** costs its thread. Each kind has its bound, `max_stuck`: beyond that many connects, new
+//!   ones are answered `Busy`; beyond that many closes, other closes wait for a place; beyond that many probes, new ones are
+//!   answered `Unknown`.
+//! - **A peer waits for its own native calls.** While a connect of it is stuck, [`Peer::ready`](crate::Peer::ready) answers
+//!   `Busy`, and its name can't be inserted again after a removal (`StillRemoving`) until that call is back.
+//! - **A `Peer` handle keeps the transport**, and so do a lease and an unfinished transfer: what the transport owns, like
+//!   the listening port of `Tcp`, stays after the table is shut down and dropped, until the last of them is gone. Also
+//!   after `shutdown()` has resolved, the transport goes on accepting until it is dropped.
+//! - **Waiting inside a transport's call** answers `WouldDeadlock`, also on another table: the mark is the thread's, not the
+//!   table's.
 //! - **After `fork`** the child must not use a table: its threads are not there. This is not detected yet.
 //! - **Backoff has no breaker**: attempts to a dead peer go on at the cap's pace for as long as somebody asks.
 //! - **Ids wrap**: a slot's version is 32 bits, so an id may name another peer after 2³² peers in one slot. A generation is 60 bits.

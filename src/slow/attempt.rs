@@ -276,6 +276,7 @@ impl<T: Transport> Locked<'_, T> {
     /// Joins what the peer is doing: for `ready()`.
     pub(crate) fn join(&mut self) -> Join {
         self.settle(None);
+        self.join_note();
         let word = self.word();
         let peer = || self.slow.name.clone();
         match word.phase() {

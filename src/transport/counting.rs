@@ -8,6 +8,7 @@ use crate::grant::GrantBook;
 use crate::inbox::Inbox;
 use crate::name::PeerName;
 use crate::region::Region;
+use crate::sync::lock;
 use crate::transfer::Post;
 use std::collections::HashMap;
 use std::fmt;
@@ -262,7 +263,7 @@ impl fmt::Debug for Tallies {
 
 impl Tally {
     fn counts(&self) -> MutexGuard<'_, PeerCounts> {
-        self.slow.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.slow)
     }
 
     fn snapshot(&self) -> PeerCounts {

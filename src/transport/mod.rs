@@ -182,7 +182,7 @@ pub trait Transport: Send + Sync + 'static {
     fn disconnect(&self, cx: &CloseContext, connection: Self::Connection, why: CloseReason)
     -> Closed<Self::Connection>;
 
-    /// Asks a connected peer whether it is alive. May block up to the probe's deadline, on a closing thread, under a lease.
+    /// Asks a connected peer whether it is alive. May block up to the probe's deadline, on a probing thread, under a lease.
     /// The table hands the answer to its caller and does nothing else with it.
     fn probe(&self, cx: &ProbeContext, connection: &Self::Connection) -> Liveness {
         let _ = (cx, connection);

@@ -99,6 +99,13 @@ fn many_peers_are_inserted_together_or_not_at_all() {
 }
 
 #[test]
+fn an_empty_batch_is_an_empty_answer_also_after_a_shutdown() {
+    let world = world();
+    block_on(world.table.shutdown(world.after(PATIENCE)));
+    assert!(world.table.insert_many([]).unwrap().is_empty());
+}
+
+#[test]
 fn a_table_holds_no_more_peers_than_it_may_and_a_removed_one_makes_room() {
     let world = world_with(|builder| builder.max_peers(2));
     let at = MemoryAddress::new;

@@ -201,3 +201,24 @@ fn closes_that_hang_one_after_the_other_delay_no_other_close() {
     }
     assert_eq!(block_on(healthy), Removed::Removed);
 }
+
+#[test]
+fn closes_that_hang_cost_no_more_threads_than_their_places_and_max_stuck() {
+    let world = world_with(|builder| builder.max_concurrent_closes(1).max_stuck(2).close_timeout(TIMEOUT));
+    let peers: Vec<_> = (0..6).map(|n| world.connected(&format!("p{n}"))).collect();
+    let holds: Vec<_> = peers.iter().map(|peer| world.memory.steps().hold(Step::Close, peer.name().as_str())).collect();
+    let removals: Vec<_> = peers.iter().map(|peer| peer.remove(world.after(TIMEOUT * 1_000))).collect();
+    let hanging = || holds.iter().map(|hold| hold.reached()).sum::<usize>();
+    for threads in 1..=3 {
+        eventually("one more hangs", || hanging() == threads);
+        world.advance(TIMEOUT);
+    }
+    for _ in 0..10 {
+        world.advance(TIMEOUT);
+    }
+    assert_eq!(hanging(), 3);
+    drop(holds);
+    for removal in removals {
+        assert_eq!(block_on(removal), Removed::Removed);
+    }
+}

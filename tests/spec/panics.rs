@@ -6,6 +6,8 @@ use peerage::{
     Access, Capabilities, DataPlane, Liveness, NotifyError, Outcome, Phase, PostError, ReadyError, Region, Removed,
     Sent,
 };
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[test]
 fn a_connect_that_panics_is_a_failed_attempt_and_the_next_one_succeeds() {
@@ -23,6 +25,28 @@ fn a_connect_that_panics_is_a_failed_attempt_and_the_next_one_succeeds() {
     world.reconnect(&peer);
     assert_eq!(world.table.snapshot().stuck_connects, 0);
 }
+
+#[test]
+fn a_report_whose_text_panics_fails_its_generation_all_the_same_and_the_connection_is_closed() {
+    let world = world();
+    let peer = world.connected("p");
+    let report = || peer.report(peer.generation(), &NoText);
+    assert!(catch_unwind(AssertUnwindSafe(report)).is_err(), "its caller sees the panic");
+    assert_eq!(peer.phase(), Phase::Failed);
+    eventually("it is closed", || world.closes("p") == 1);
+    world.reconnect(&peer);
+}
+
+#[derive(Debug)]
+struct NoText;
+
+impl fmt::Display for NoText {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("a test asked Display to panic")
+    }
+}
+
+impl std::error::Error for NoText {}
 
 #[test]
 fn a_close_that_panics_is_a_leak_that_is_counted_and_the_peer_connects_again() {

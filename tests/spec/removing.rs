@@ -116,6 +116,23 @@ fn a_name_is_taken_until_its_removal_has_ended_where_the_native_side_has_one_slo
 }
 
 #[test]
+fn a_name_is_taken_while_a_native_connect_of_its_former_peer_runs() {
+    let world = world();
+    let hold = world.memory.steps().hold(Step::Connect, "p");
+    let old = world.peer("p");
+    assert!(old.lease().is_err());
+    hold.wait_reached(1);
+    let removal = old.remove(world.after(HOUR));
+    let again = world.table.insert("p", MemoryAddress::new("p"));
+    assert!(matches!(again, Err(InsertError::StillRemoving { .. })), "{again:?}");
+    hold.release();
+    assert_eq!(block_on(removal), Removed::Removed);
+    world.connected("p");
+    let counts = world.memory.counts("p");
+    assert_eq!((counts.connecting_max, counts.duplicate_connects), (1, 0));
+}
+
+#[test]
 fn a_forgotten_lease_keeps_its_own_peer_from_being_removed_and_nobody_else() {
     let world = world();
     let [p, q] = ["p", "q"].map(|name| world.connected(name));

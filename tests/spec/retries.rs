@@ -55,6 +55,7 @@ fn who_waits_is_told_when_the_backoff_ends_and_does_not_sleep_through_it() {
     let world = world();
     let peer = world.connected("p");
     peer.report(peer.generation(), &broken());
+    world.settle(); // the driver may have seen the failure before the report's words
     for waited in [block_on(peer.ready()), peer.wait_ready(world.after(HOUR))] {
         match waited {
             Err(ReadyError::BackingOff { peer: name, retry_at, last_error }) => {

@@ -4,9 +4,12 @@
 use crate::common::*;
 use peerage::transport::memory::{Memory, MemoryAddress, Step};
 use peerage::{
-    Access, Capabilities, DataPlane, InsertError, Outcome, Peer, Phase, ReadyError, Reason, Region, RegisterError,
-    Removed,
+    Access, Capabilities, Clock, DataPlane, InsertError, Outcome, Peer, PeerTable, Phase, ReadyError, Reason, Region,
+    RegisterError, Removed,
 };
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -196,6 +199,36 @@ fn dropping_the_last_table_inside_async_code_neither_blocks_nor_panics_and_close
     hold.wait_reached(1);
     hold.release();
     eventually("it is closed", || memory.counts("p").closes == 1);
+}
+
+/// As a transport that keeps time: looks at the clock once more when it ends.
+struct LastLook(Clock, Arc<AtomicBool>);
+
+impl Drop for LastLook {
+    fn drop(&mut self) {
+        let _ = self.0.now();
+        self.1.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_table_may_end_while_its_clock_is_moved() {
+    for _ in 0..200 {
+        let (clock, ended) = (Clock::manual(), Arc::new(AtomicBool::new(false)));
+        let last_look = LastLook(clock.clone(), ended.clone());
+        let transport = Custom::new(move |_| _ = &last_look, |_, _| {});
+        let table = PeerTable::builder(transport).clock(clock.clone()).build().unwrap();
+        let mover = {
+            let ended = ended.clone();
+            thread::spawn(move || {
+                while !ended.load(Ordering::Relaxed) {
+                    clock.advance(Duration::from_millis(1));
+                }
+            })
+        };
+        drop(table);
+        eventually("the transport has ended", || mover.is_finished());
+    }
 }
 
 #[test]

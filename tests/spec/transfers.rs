@@ -216,6 +216,24 @@ fn a_peer_has_no_more_transfers_than_it_may() {
 }
 
 #[test]
+fn transfers_over_a_connection_that_drains_count_among_those_its_peer_may_have() {
+    let world = world_with(|builder| builder.max_transfers_per_peer(2));
+    let peer = world.connected("p");
+    let hold = world.memory.steps().hold(Step::Post, "p");
+    let lease = peer.lease().unwrap();
+    let transfers = [write(&world, &peer), write(&world, &peer)];
+    peer.report(lease.generation(), &broken());
+    world.reconnect(&peer);
+    let (local, grant) = ready_to_write(&world);
+    let third = peer.lease().unwrap().write(&local, grant.remote());
+    assert!(matches!(third, Err(PostError::TooManyTransfers { limit: 2, .. })), "{third:?}");
+    hold.release();
+    drop(lease);
+    eventually("there is room again", || transfers.iter().all(|(.., transfer)| transfer.is_quiescent()));
+    assert!(peer.lease().unwrap().write(&local, grant.remote()).is_ok());
+}
+
+#[test]
 fn a_post_that_breaks_the_connection_reports_it_and_leaves_no_page_behind() {
     let world = world();
     let peer = world.connected("p");

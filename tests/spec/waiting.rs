@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use peerage::transport::memory::{Memory, Step};
-use peerage::{Peer, Phase, Ready, ReadyError, Removed};
+use peerage::{Capabilities, Peer, Phase, Ready, ReadyError, Removed, Transport};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 fn a_peer_is_awaited_on_any_runtime_and_on_none<F: Fleet>() {
     let fleet = F::of(&["a", "b", "c", "d"]);
@@ -151,6 +153,25 @@ fn who_keeps_a_failed_lease_and_waits_is_told_what_is_not_given_back() {
     assert_eq!(peer.lease().unwrap_err().reason, peerage::Reason::Undrained);
     drop(leases);
     eventually("it connects once they are given back", || peer.phase() == Phase::Ready);
+}
+
+#[test]
+fn who_waits_behind_a_close_that_hangs_is_told_where_the_native_side_has_one_slot_per_name() {
+    let all = world().memory.capabilities();
+    let world = world_of(all.without(Capabilities::OVERLAP), |builder| builder.close_timeout(HOUR));
+    let peer = world.connected("p");
+    let hold = world.memory.steps().hold(Step::Close, "p");
+    peer.report(peer.generation(), &broken());
+    hold.wait_reached(1);
+    world.wait_out_backoff(&peer);
+    let mut waiter = peer.ready();
+    assert!(poll_once(&mut waiter).is_pending());
+    world.advance(HOUR);
+    assert!(matches!(block_on(waiter), Err(ReadyError::Undrained { leases: 0, .. })));
+    assert_eq!((peer.phase(), world.connects("p")), (Phase::Failed, 1));
+    hold.release();
+    eventually("it is closed", || world.closes("p") == 1);
+    world.reconnect(&peer);
 }
 
 #[test]

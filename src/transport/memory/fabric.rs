@@ -10,12 +10,13 @@ use crate::inbox::Inbox;
 use crate::name::{Incarnation, PeerName};
 use crate::region::{Region, RegionId};
 use crate::state::Generation;
+use crate::sync::lock;
 use crate::transport::counting::Tallies;
 use crate::transport::{Capabilities, ConnectContext, Reported};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -339,8 +340,4 @@ impl Node {
     fn life(&self) -> MutexGuard<'_, NodeLife> {
         lock(&self.life)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,6 +17,7 @@ use super::{MemoryError, Step};
 use crate::inbox::{Notification, Source};
 use crate::name::{Incarnation, PeerName};
 use crate::state::Generation;
+use crate::sync::lock;
 use crate::transfer::{Outcome, Post};
 use crate::transport::counting::{Attempt, Ended, Open};
 use crate::transport::{Capabilities, ConnectContext, Reporter};
@@ -335,7 +336,7 @@ impl Link {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

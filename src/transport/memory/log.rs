@@ -3,10 +3,11 @@
 use super::Step;
 use crate::name::PeerName;
 use crate::state::Generation;
+use crate::sync::lock;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// How many calls a log keeps; older ones are forgotten.
 const KEPT: usize = 1 << 16;
@@ -142,10 +143,6 @@ impl Drop for Running<'_> {
             call.ending = Some(self.ending);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

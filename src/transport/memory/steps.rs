@@ -6,6 +6,7 @@
 use super::MemoryError;
 use super::yard::Yard;
 use crate::clock::Clock;
+use crate::sync::lock;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -207,7 +208,7 @@ impl Steps {
     }
 
     fn lock(&self) -> MutexGuard<'_, Rules> {
-        self.0.rules.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.rules)
     }
 }
 

@@ -9,11 +9,12 @@ use super::inbound::{InboundKey, Place};
 use super::serve::serve;
 use super::wire::{WireError, handshake};
 use super::{Counts, Shared};
+use crate::sync::lock;
 use crate::transport::frame::{Answer, FrameError, HELLO_MAX, Hello, Verdict};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -78,7 +79,7 @@ impl Strangers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 }
 

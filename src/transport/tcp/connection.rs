@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::name::PeerName;
 use crate::region::Slice;
 use crate::state::Generation;
+use crate::sync::lock;
 use crate::transfer::{Completion, Post, TransferId, TransferKind};
 use crate::transport::frame::{Codec, Frame, HEADER};
 use crate::transport::{Liveness, Reporter};
@@ -274,6 +275,6 @@ impl Link {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 }

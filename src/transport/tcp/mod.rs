@@ -41,6 +41,7 @@ use crate::grant::GrantBook;
 use crate::inbox::Inbox;
 use crate::name::{Incarnation, PeerName};
 use crate::region::{Region, RegionId};
+use crate::sync::lock;
 use crate::transfer::Post;
 use crate::transport::{
     Capabilities, CloseContext, CloseReason, Closed, ConnectContext, Connected, DataPlane, Liveness, ProbeContext,
@@ -52,7 +53,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -256,7 +257,7 @@ impl DataPlane for Tcp {
 
 impl Tcp {
     fn registered(&self) -> std::sync::MutexGuard<'_, HashSet<RegionId>> {
-        self.shared.registered.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.registered)
     }
 }
 

@@ -10,11 +10,12 @@ use super::wire::{FrameReader, WireError};
 use super::{Counts, Shared};
 use crate::grant::{Access, Loan, Refusal};
 use crate::inbox::{Notification, Source};
+use crate::sync::lock;
 use crate::transfer::{RemoteSlice, TransferId};
 use crate::transport::frame::{CHUNK, Codec, Direction, Frame};
 use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -131,7 +132,7 @@ impl Reader<'_> {
                 } else {
                     match self.present(page, Access::Read) {
                         Ok(loan) => {
-                            self.reads.lock().unwrap_or_else(PoisonError::into_inner).insert(transfer);
+                            lock(self.reads).insert(transfer);
                             Answer::Page(transfer, loan)
                         }
                         Err(refusal) => Answer::Ack(transfer, Some(refusal)),
@@ -146,7 +147,7 @@ impl Reader<'_> {
     }
 
     fn runs(&self, transfer: TransferId) -> bool {
-        let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let reads = lock(self.reads);
         self.writes.contains_key(&transfer) || reads.contains(&transfer)
     }
 
@@ -195,7 +196,7 @@ async fn write(
                         return;
                     }
                 };
-                reads.lock().unwrap_or_else(PoisonError::into_inner).remove(&transfer);
+                lock(reads).remove(&transfer);
                 codec.encode(&Frame::Ack { transfer, refusal }, &mut out);
             }
         }

@@ -2,7 +2,7 @@
 
 use super::block_on;
 use peerage::transport::memory::{Fabric, Memory, MemoryAddress, MemoryError};
-use peerage::{Builder, Capabilities, Clock, Generation, Peer, PeerTable, Removed, Transport};
+use peerage::{Builder, Capabilities, Clock, Generation, Peer, PeerTable, ReadyError, Removed, Transport};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -52,7 +52,14 @@ impl World {
     /// Connects a failed peer again, when its backoff is over.
     pub(crate) fn reconnect(&self, peer: &Peer<Memory>) -> Generation {
         self.wait_out_backoff(peer);
-        block_on(peer.ready()).unwrap()
+        loop {
+            match block_on(peer.ready()) {
+                Ok(generation) => return generation,
+                // The clock was moved over the close of the old connection, which is still at work.
+                Err(ReadyError::Undrained { leases: 0, .. }) => self.settle(),
+                Err(error) => panic!("{error:?}"),
+            }
+        }
     }
 
     /// Moves the clock to where the peer's next attempt may start.

@@ -1,6 +1,7 @@
 //! Errors on their way to reporters, and what those said.
 
 use crate::state::Generation;
+use crate::sync::lock;
 use crate::transport::Reported;
 use crate::transport::memory::MemoryError;
 use crate::transport::memory::steps::Pass;
@@ -51,6 +52,6 @@ impl Answers {
     }
 
     fn lock(&self) -> MutexGuard<'_, (usize, Vec<(Generation, Reported)>)> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }

@@ -13,7 +13,7 @@ use std::thread;
 /// Hands a connection to the closing threads. Never waits.
 pub(crate) fn submit<T: Transport>(shared: &Arc<Shared<T>>, slot: &SlotRef<T>, close: ToClose<T::Connection>) {
     let (home, slot) = (shared.clone(), slot.clone());
-    shared.close_later(close.job, Box::new(move || run(&home, &slot, close)));
+    shared.close_connection(close.why, close.job, Box::new(move || run(&home, &slot, close)));
 }
 
 fn run<T: Transport>(shared: &Shared<T>, slot: &SlotRef<T>, close: ToClose<T::Connection>) {

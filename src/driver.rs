@@ -65,7 +65,9 @@ impl<T: Transport> Driver<T> {
     /// One look at everything; false when the table has ended.
     fn turn(&mut self) -> bool {
         let moved = self.look();
-        let overdue = self.shared.closers.give_up_older_than(self.shared.config.close_timeout);
+        let limit = self.shared.config.close_timeout;
+        let closers = [&self.shared.closers, &self.shared.last_closers];
+        let overdue = closers.into_iter().filter_map(|pool| pool.give_up_older_than(limit)).min();
         if moved {
             return true;
         }

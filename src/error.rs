@@ -288,7 +288,7 @@ pub enum ReadyError {
     },
     /// The old connection is still in use and this transport does not allow two. Give back failed leases before waiting.
     #[error(
-        "peer \"{peer}\": the old connection has been in use for {oldest:?} by {leases} leases and {transfers} transfers; give failed leases back before waiting"
+        "peer \"{peer}\": the old connection is not closed after {oldest:?}: {leases} leases, {transfers} transfers, native close running: {closing}; give failed leases back before waiting"
     )]
     Undrained {
         /// The peer.
@@ -299,6 +299,8 @@ pub enum ReadyError {
         transfers: u64,
         /// How long ago the old connection stopped admitting: the oldest lease is at least this old.
         oldest: Duration,
+        /// Whether it is the native close that does not return.
+        closing: bool,
     },
     /// Too many black-holed connects hold their threads; no attempt was made and none is counted.
     #[error("peer \"{peer}\": {stuck} connects are stuck in the transport; try again in {retry_after:?}")]

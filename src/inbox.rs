@@ -6,15 +6,17 @@
 use crate::clock::Clock;
 use crate::name::{Incarnation, PeerName};
 use crate::state::Generation;
-use crate::sync::lock;
+use crate::sync::{came_through, lock};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
+
+/// What one source may have waiting: enough for a burst of small messages, and little enough for a thousand sources.
+const SOURCE_BYTES: usize = 1 << 20;
 
 /// One message.
 #[non_exhaustive]
@@ -57,8 +59,18 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     messages: VecDeque<(Arc<Credits>, Notification)>,
+    /// Of all messages.
+    bytes: usize,
     receivers: Waiting,
     closed: bool,
+}
+
+impl Queue {
+    fn pop(&mut self) -> Option<(Arc<Credits>, Notification)> {
+        let next = self.messages.pop_front()?;
+        self.bytes -= next.1.bytes.len();
+        Some(next)
+    }
 }
 
 struct Credits {
@@ -66,8 +78,18 @@ struct Credits {
 }
 
 struct Share {
+    /// How many more messages.
     room: usize,
+    /// Of the messages that wait.
+    bytes: usize,
     pushers: Waiting,
+}
+
+impl Share {
+    /// A message of any length fits into an empty share.
+    fn has_room(&self, len: usize) -> bool {
+        self.room > 0 && (self.bytes == 0 || self.bytes + len <= SOURCE_BYTES)
+    }
 }
 
 /// Futures that wait, in the order in which they began: one place each, free again when it is woken or dropped.
@@ -79,15 +101,12 @@ struct Waiting {
 
 impl Waiting {
     /// Takes or keeps a future's place. What is given back is other people's code: to be dropped after unlock.
-    fn wait(&mut self, place: &mut Option<u64>, cx: &Context<'_>) -> Option<Waker> {
+    fn wait(&mut self, place: &mut Option<u64>, waker: Waker) -> Option<Waker> {
         let at = *place.get_or_insert_with(|| {
             self.begun += 1;
             self.begun
         });
-        match self.wakers.get(&at) {
-            Some(waker) if waker.will_wake(cx.waker()) => None,
-            _ => self.wakers.insert(at, cx.waker().clone()),
-        }
+        self.wakers.insert(at, waker)
     }
 
     fn leave(&mut self, place: Option<u64>) -> Option<Waker> {
@@ -103,7 +122,7 @@ impl Waiting {
 fn wake(wakers: BTreeMap<u64, Waker>) {
     for waker in wakers.into_values() {
         // One that panics must harm neither the others nor the task that serves the sender's connection.
-        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        came_through(|| waker.wake());
     }
 }
 
@@ -115,7 +134,7 @@ impl Inbox {
 
     /// The next message if there is one. Never waits.
     pub fn try_recv(&self) -> Option<Notification> {
-        let next = lock(&self.shared.queue).messages.pop_front();
+        let next = lock(&self.shared.queue).pop();
         next.map(taken)
     }
 
@@ -123,7 +142,7 @@ impl Inbox {
     pub fn recv(&self, deadline: Instant) -> Option<Notification> {
         let mut queue = lock(&self.shared.queue);
         loop {
-            if let Some(next) = queue.messages.pop_front() {
+            if let Some(next) = queue.pop() {
                 drop(queue);
                 return Some(taken(next));
             }
@@ -150,9 +169,10 @@ impl Inbox {
         wake(receivers);
     }
 
-    /// For transports: one inbound connection, which may have `capacity` messages waiting.
+    /// For transports: one inbound connection, which may have `capacity` messages waiting, and no more than 1 MiB of them
+    /// unless it is a single one.
     pub fn source(&self, capacity: usize) -> Source {
-        let share = Share { room: capacity.max(1), pushers: Waiting::default() };
+        let share = Share { room: capacity.max(1), bytes: 0, pushers: Waiting::default() };
         Source { shared: self.shared.clone(), credits: Arc::new(Credits { share: Mutex::new(share) }) }
     }
 
@@ -164,6 +184,11 @@ impl Inbox {
     /// How many messages wait.
     pub fn len(&self) -> usize {
         lock(&self.shared.queue).messages.len()
+    }
+
+    /// How many bytes they have.
+    pub fn bytes(&self) -> usize {
+        lock(&self.shared.queue).bytes
     }
 
     /// Whether none waits.
@@ -186,15 +211,16 @@ struct Next<'a> {
 impl Future for Next<'_> {
     type Output = Option<Notification>;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Notification>> {
+        let waker = cx.waker().clone(); // other people's code: before the lock
         let mut queue = lock(&self.shared.queue);
-        if let Some(next) = queue.messages.pop_front() {
+        if let Some(next) = queue.pop() {
             drop(queue);
             return Poll::Ready(Some(taken(next)));
         }
         if queue.closed {
             return Poll::Ready(None);
         }
-        let old = queue.receivers.wait(&mut self.place, cx);
+        let old = queue.receivers.wait(&mut self.place, waker);
         drop(queue);
         drop(old);
         Poll::Pending
@@ -223,12 +249,14 @@ impl Source {
     pub fn try_push(&self, message: Notification) -> Result<(), Notification> {
         {
             let mut share = lock(&self.credits.share);
-            if share.room == 0 {
+            if !share.has_room(message.bytes.len()) {
                 return Err(message);
             }
             share.room -= 1;
+            share.bytes += message.bytes.len();
         }
         let mut queue = lock(&self.shared.queue);
+        queue.bytes += message.bytes.len();
         queue.messages.push_back((self.credits.clone(), message));
         let receivers = queue.receivers.take();
         drop(queue);
@@ -255,10 +283,12 @@ impl Future for Push<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         while let Some(message) = self.message.take() {
             let Err(back) = self.source.try_push(message) else { break };
+            let len = back.bytes.len();
             self.message = Some(back);
+            let waker = cx.waker().clone(); // other people's code: before the lock
             let mut share = lock(&self.source.credits.share);
-            if share.room == 0 {
-                let old = share.pushers.wait(&mut self.place, cx);
+            if !share.has_room(len) {
+                let old = share.pushers.wait(&mut self.place, waker);
                 drop(share);
                 drop(old);
                 return Poll::Pending;
@@ -284,6 +314,7 @@ impl fmt::Debug for Source {
 fn taken((credits, message): (Arc<Credits>, Notification)) -> Notification {
     let mut share = lock(&credits.share);
     share.room += 1;
+    share.bytes -= message.bytes.len();
     let pushers = share.pushers.take();
     drop(share);
     wake(pushers);
@@ -314,6 +345,22 @@ mod tests {
         flood.try_push(message(3)).unwrap();
         let rest: Vec<_> = std::iter::from_fn(|| inbox.try_recv()).map(|message| message.bytes[0]).collect();
         assert_eq!(rest, [2, 9, 3]);
+    }
+
+    #[test]
+    fn a_source_may_have_a_mebibyte_waiting_or_one_message() {
+        let inbox = Inbox::new(Clock::system());
+        let source = inbox.source(100);
+        let of = |len| Notification::new(PeerName::new("p").unwrap(), None, None, vec![0; len]);
+        source.try_push(of(2 * SOURCE_BYTES)).unwrap();
+        assert!(source.try_push(of(1)).is_err());
+        assert_eq!(inbox.bytes(), 2 * SOURCE_BYTES);
+        inbox.try_recv().unwrap();
+        source.try_push(of(SOURCE_BYTES / 2)).unwrap();
+        source.try_push(of(SOURCE_BYTES / 2)).unwrap();
+        assert!(source.try_push(of(1)).is_err());
+        assert_eq!((inbox.try_recv().is_some(), inbox.bytes()), (true, SOURCE_BYTES / 2));
+        source.try_push(of(1)).unwrap();
     }
 
     #[test]

@@ -5,10 +5,9 @@
 //! never return cost their threads, up to a limit, and nobody else's turn.
 
 use crate::clock::Clock;
-use crate::sync::lock;
+use crate::sync::{came_through, lock};
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -70,6 +69,11 @@ impl Pool {
         drop(state);
         self.work.notify_one();
         taken
+    }
+
+    /// How many jobs run without a place.
+    pub(crate) fn overdue(&self) -> usize {
+        self.lock().overdue.len()
     }
 
     /// Whether job `id` has begun and not ended.
@@ -140,7 +144,7 @@ impl Pool {
                 state.running.insert(id, self.clock.now());
                 drop(state);
                 // Jobs catch what transports throw; this is for the counts if one of ours does.
-                let _ = catch_unwind(AssertUnwindSafe(job));
+                came_through(job);
                 state = self.lock();
                 state.running.remove(&id);
                 state.overdue.remove(&id);

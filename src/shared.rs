@@ -16,7 +16,9 @@ use crate::snapshot::Snapshot;
 use crate::state::{Generation, Phase};
 use crate::sync::lock;
 use crate::table::ShutdownReport;
-use crate::transport::{Capabilities, ErrorClass, Liveness, ReportSink, Reported, Transport, TransportError};
+use crate::transport::{
+    Capabilities, CloseReason, ErrorClass, Liveness, ReportSink, Reported, Transport, TransportError,
+};
 use crate::wait::Cell;
 use rpds::HashTrieMapSync;
 use std::collections::HashMap;
@@ -34,6 +36,8 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) queue: Queue<Slot<T>>,
     pub(crate) connectors: Arc<Pool>,
     pub(crate) closers: Arc<Pool>,
+    /// Closes for removed peers.
+    pub(crate) last_closers: Arc<Pool>,
     /// Asks peers: one that does not answer must not hold up a close.
     pub(crate) probers: Arc<Pool>,
     /// Ends tables: a close that hangs must not hold up a shutdown.
@@ -171,7 +175,10 @@ impl<T: Transport> Shared<T> {
         let pool = |name, places, max_overdue| Pool::new(name, places, max_overdue, clock.clone());
         // Connects that outlive their permit are counted by the driver.
         let connectors = pool("peerage-conn", config.max_concurrent_connects.saturating_add(config.max_stuck), 0);
-        let closers = pool("peerage-close", config.max_concurrent_closes, config.max_stuck);
+        // A peer in the table has at most three closes that hang, one for each bay and a late one, so each may cost a
+        // thread. Removed and inserted again for ever it has any number: those share a bound, and only with each other.
+        let closers = pool("peerage-close", config.max_concurrent_closes, usize::MAX);
+        let last_closers = pool("peerage-last", config.max_concurrent_closes, config.max_stuck);
         let probers = pool("peerage-probe", config.max_stuck.max(1), 0);
         let enders = pool("peerage-end", 1, 0);
         Arc::new(Shared {
@@ -184,6 +191,7 @@ impl<T: Transport> Shared<T> {
             queue: Queue::new(),
             connectors,
             closers,
+            last_closers,
             probers,
             enders,
             connects: Connects::default(),
@@ -284,8 +292,8 @@ impl<T: Transport> Shared<T> {
         self.close_later(self.next_job(), Box::new(move || drop(value)));
     }
 
-    pub(crate) fn pools(&self) -> [&Arc<Pool>; 4] {
-        [&self.connectors, &self.closers, &self.probers, &self.enders]
+    pub(crate) fn pools(&self) -> [&Arc<Pool>; 5] {
+        [&self.connectors, &self.closers, &self.last_closers, &self.probers, &self.enders]
     }
 
     /// Whether one more probe may run; if so it does, until [`probe_ended`](Self::probe_ended).
@@ -303,6 +311,22 @@ impl<T: Transport> Shared<T> {
         if !self.enders.submit(self.next_job(), job) {
             self.queue.wake();
         }
+    }
+
+    /// Hands a native close to the threads for it.
+    pub(crate) fn close_connection(&self, why: CloseReason, id: u64, job: Job) {
+        match why {
+            CloseReason::Removed | CloseReason::Shutdown => {
+                self.last_closers.submit(id, job);
+                self.queue.wake(); // it watches that none takes too long
+            }
+            _ => self.close_later(id, job),
+        }
+    }
+
+    /// Closes that have taken longer than `close_timeout` and go on.
+    pub(crate) fn stuck_closes(&self) -> usize {
+        self.closers.overdue() + self.last_closers.overdue()
     }
 
     /// Hands a job to the closing threads.

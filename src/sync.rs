@@ -1,6 +1,18 @@
 //! The only file that names `std::sync` or loom for the protocol: two modules with one surface, the rest of the crate does
 //! not know which. What must outlive a loom run that panics (names, clocks, contexts) uses `std::sync` directly.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs other people's code and answers whether it came to its end. What a panic carries is their code too, when it is
+/// dropped.
+pub(crate) fn came_through(theirs: impl FnOnce()) -> bool {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(theirs)) else { return true };
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(another);
+    }
+    false
+}
+
 pub(crate) use imp::*;
 
 /// Locks a mutex of the standard library that guards plain data: it is valid between any two statements, so a holder that

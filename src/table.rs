@@ -253,6 +253,7 @@ impl<T: Transport> PeerTable<T> {
         Snapshot {
             peers: slots.filter_map(|slot| PeerStatus::of(&slot)).collect(),
             stuck_connects: shared.connects.stuck() as u64,
+            stuck_closes: shared.stuck_closes() as u64,
             leaked,
             generations,
             elections_without_connect,
@@ -457,6 +458,8 @@ pub struct Snapshot {
     pub peers: Vec<PeerStatus>,
     /// Native connects that run beyond their attempt's deadline, now.
     pub stuck_connects: u64,
+    /// Native closes that have taken longer than `close_timeout` and go on, now.
+    pub stuck_closes: u64,
     /// Connections that the native side did not take back.
     pub leaked: u64,
     /// Elections won: each drew one generation for one attempt.

@@ -3,10 +3,9 @@
 use crate::clock::Clock;
 use crate::error::WouldDeadlock;
 use crate::pool::is_table_thread;
-use crate::sync::{Arc, Condvar, Mutex};
+use crate::sync::{Arc, Condvar, Mutex, came_through};
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -21,11 +20,15 @@ struct State<O> {
     outcome: Option<O>,
     /// One place per waiting future; a place is free again when its future is dropped.
     wakers: Vec<Option<Waker>>,
+    free: Vec<usize>,
 }
 
 impl<O: Clone> Cell<O> {
     pub(crate) fn new() -> Self {
-        Cell { state: Mutex::new(State { outcome: None, wakers: Vec::new() }), resolved: Condvar::new() }
+        Cell {
+            state: Mutex::new(State { outcome: None, wakers: Vec::new(), free: Vec::new() }),
+            resolved: Condvar::new(),
+        }
     }
 
     /// Answers whether this call was the first. Wakers, which are other people's code, run after unlock.
@@ -40,7 +43,7 @@ impl<O: Clone> Cell<O> {
         self.resolved.notify_all();
         for waker in wakers.into_iter().flatten() {
             // One that panics must harm neither the others nor the driver.
-            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            came_through(|| waker.wake());
         }
         true
     }
@@ -67,27 +70,30 @@ impl<O: Clone> Cell<O> {
     }
 
     fn poll(&self, place: &mut Option<usize>, cx: &Context<'_>) -> Poll<O> {
+        let waker = cx.waker().clone(); // other people's code: before the lock
         let mut state = self.state.lock();
         if let Some(outcome) = &state.outcome {
             return Poll::Ready(outcome.clone());
         }
         let at = *place.get_or_insert_with(|| {
-            state.wakers.iter().position(Option::is_none).unwrap_or_else(|| {
+            state.free.pop().unwrap_or_else(|| {
                 state.wakers.push(None);
                 state.wakers.len() - 1
             })
         });
-        let old = match &mut state.wakers[at] {
-            Some(waker) if waker.will_wake(cx.waker()) => None,
-            waker => waker.replace(cx.waker().clone()),
-        };
+        let old = state.wakers[at].replace(waker);
         drop(state);
-        drop(old); // other people's code
+        drop(old);
         Poll::Pending
     }
 
     fn forget(&self, place: usize) {
-        let old = self.state.lock().wakers.get_mut(place).and_then(Option::take);
+        let mut state = self.state.lock();
+        let old = state.wakers.get_mut(place).and_then(Option::take);
+        if old.is_some() {
+            state.free.push(place);
+        }
+        drop(state);
         drop(old);
     }
 }
@@ -204,5 +210,60 @@ mod tests {
             assert!(Pin::new(&mut wait).poll(&mut Context::from_waker(waker)).is_pending());
         }
         assert_eq!(cell.state.lock().wakers.len(), 1);
+    }
+
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("again"));
+        }
+    }
+
+    struct Bombs;
+    impl Wake for Bombs {
+        fn wake(self: std::sync::Arc<Self>) {
+            std::panic::resume_unwind(Box::new(Bomb));
+        }
+    }
+
+    #[test]
+    fn a_waker_whose_panic_panics_when_it_is_dropped_harms_nobody() {
+        let cell = Arc::new(Cell::new());
+        let (mut bad, mut good) = (Wait::new(cell.clone()), Wait::new(cell.clone()));
+        let woken = std::sync::Arc::new(Count(AtomicUsize::new(0)));
+        assert!(
+            Pin::new(&mut bad).poll(&mut Context::from_waker(&Waker::from(std::sync::Arc::new(Bombs)))).is_pending()
+        );
+        assert!(Pin::new(&mut good).poll(&mut Context::from_waker(&Waker::from(woken.clone()))).is_pending());
+        assert!(cell.resolve(1));
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_waker_is_cloned_and_dropped_outside_the_lock() {
+        use std::task::{RawWaker, RawWakerVTable};
+        thread_local! { static ASKED: std::cell::RefCell<Option<Arc<Cell<u8>>>> = const { std::cell::RefCell::new(None) } }
+        fn look() {
+            ASKED.with_borrow(|cell| cell.as_ref().map(|cell| cell.peek())); // would wait for ever under the cell's lock
+        }
+        const TABLE: RawWakerVTable = RawWakerVTable::new(
+            |_| {
+                look();
+                RawWaker::new(std::ptr::null(), &TABLE)
+            },
+            |_| look(),
+            |_| look(),
+            |_| look(),
+        );
+        let cell = Arc::new(Cell::<u8>::new());
+        ASKED.set(Some(cell.clone()));
+        // SAFETY: the functions of the table use no data.
+        let waker = unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &TABLE)) };
+        let mut wait = Wait::new(cell.clone());
+        for _ in 0..2 {
+            assert!(Pin::new(&mut wait).poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        drop(wait);
+        ASKED.set(None);
     }
 }

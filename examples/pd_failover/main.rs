@@ -48,7 +48,15 @@ use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let mut words = std::env::args().skip(1).peekable();
+    let words = std::env::args_os().skip(1).map(|word| word.into_string());
+    let words: Vec<_> = match words.collect::<Result<_, _>>() {
+        Ok(words) => words,
+        Err(word) => {
+            complain(&format!("the argument {word:?} is not UTF-8"));
+            return ExitCode::from(2);
+        }
+    };
+    let mut words = words.into_iter().peekable();
     if words.next_if(|word| word == "--child").is_some() {
         return child::run(words);
     }

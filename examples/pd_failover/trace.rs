@@ -5,7 +5,7 @@
 
 use crate::random::Random;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -89,7 +89,9 @@ impl Trace {
         // The next pass follows at the mean distance of two requests; after a second if all came at once.
         let gap = Duration::from_millis(if self.last == 0 { 1000 } else { self.last.div_ceil(self.line) });
         let pass = self.pass + Duration::from_millis(self.last) + gap;
-        *self = Trace { pass, ..Trace::open(&self.path)? };
+        // A pipe has no start to go back to, and opening it again would wait for a writer.
+        self.lines.rewind().map_err(|error| TraceError::Io { path: self.path.clone(), error })?;
+        (self.line, self.last, self.pass) = (0, 0, pass);
         self.read()?.ok_or_else(|| TraceError::Empty { path: self.path.clone() })
     }
 

@@ -315,6 +315,7 @@ impl<T: Transport> Locked<'_, T> {
             return None;
         }
         self.slow.bays.iter().enumerate().find_map(|(bay, place)| {
+            let closing = matches!(place, Place::Closing(_));
             let since = match place {
                 Place::Draining(draining) if draining.overdue => draining.since,
                 Place::Closing(closing) if closing.overdue => closing.since,
@@ -329,6 +330,7 @@ impl<T: Transport> Locked<'_, T> {
                 leases: self.slot.bay(bay).gate.users(),
                 transfers: self.slot.bay(bay).transfers(),
                 oldest: self.now.duration_since(since),
+                closing,
             })
         })
     }

@@ -57,6 +57,7 @@ impl<T: Transport> Locked<'_, T> {
         if self.slot.word().phase() == Phase::Removed {
             return Some(removal.leaked.map_or(Removed::Removed, Removed::Leaked));
         }
+        removal.waiting.retain(|(_, cell)| Arc::strong_count(cell) > 1); // whose futures were dropped
         removal.waiting.push((deadline, cell.clone()));
         self.after.events |= LOOK;
         None

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use peerage::transport::memory::{MemoryError, Step};
-use peerage::{ErrorClass, Liveness, Phase, ReadyError, Removed};
+use peerage::{Capabilities, ErrorClass, Liveness, Phase, ReadyError, Removed};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -221,4 +221,23 @@ fn closes_that_hang_cost_no_more_threads_than_their_places_and_max_stuck() {
     for removal in removals {
         assert_eq!(block_on(removal), Removed::Removed);
     }
+}
+
+#[test]
+fn closes_of_removed_peers_that_hang_keep_no_other_peer_from_connecting_again() {
+    let world = world_of(Capabilities::NATIVE_CLOSE, |builder| {
+        builder.max_concurrent_closes(1).max_stuck(1).close_timeout(TIMEOUT)
+    });
+    let healthy = world.connected("healthy");
+    let holds = ["a", "b", "c", "d"].map(|name| {
+        let hold = world.memory.steps().hold(Step::Close, name);
+        let _removal = world.connected(name).remove(world.after(TIMEOUT));
+        hold
+    });
+    world.advance(TIMEOUT);
+    world.advance(TIMEOUT);
+    assert_eq!(world.table.snapshot().stuck_closes, 1);
+    healthy.report(healthy.generation(), &broken());
+    world.reconnect(&healthy);
+    drop(holds);
 }

@@ -144,7 +144,7 @@ fn who_keeps_a_failed_lease_and_waits_is_told_what_is_not_given_back() {
     world.advance(Duration::from_secs(5));
     for waited in [block_on(waiter), block_on(peer.ready())] {
         match waited {
-            Err(ReadyError::Undrained { peer, leases: 2, transfers: 0, oldest }) => {
+            Err(ReadyError::Undrained { peer, leases: 2, transfers: 0, oldest, closing: false }) => {
                 assert!(peer.as_str() == "p" && oldest >= Duration::from_secs(5));
             }
             other => panic!("{other:?}"),

@@ -231,12 +231,15 @@ impl Drop for Life {
     }
 }
 
+/// How many links that have ended are remembered at least.
+const REMEMBERED: usize = 4096;
+
 pub(super) struct Core {
     pub(super) clock: Clock,
     pub(super) yard: Arc<Yard>,
     order: Arc<AtomicU64>,
     nodes: Mutex<HashMap<PeerName, Arc<Node>>>,
-    /// Every link there ever was: a late error of an old one is what tests are about.
+    /// The links that live and many that have ended: a late error of an old one is what tests are about.
     links: Mutex<Vec<Arc<Link>>>,
 }
 
@@ -247,7 +250,16 @@ impl Core {
 
     pub(super) fn link(&self, from: &Arc<Node>, cx: &ConnectContext) -> Arc<Link> {
         let link = Arc::new(Link::new(from, &self.yard, cx));
-        lock(&self.links).push(link.clone());
+        let mut links = lock(&self.links);
+        if links.len() >= 2 * REMEMBERED {
+            let recent = links.len() - REMEMBERED;
+            let mut at = 0;
+            links.retain(|link| {
+                at += 1;
+                at > recent || !link.has_ended()
+            });
+        }
+        links.push(link.clone());
         link
     }
 

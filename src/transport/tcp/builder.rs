@@ -92,7 +92,8 @@ impl TcpBuilder {
     /// How many messages of one inbound connection may wait in the inbox before that connection, and no other, is read no
     /// further. Then its remote writes, reads and probes wait too, so its dialer's probes end as
     /// [`Dead`](crate::Liveness::Dead), until messages are received: what comes behind a message can't be read without a
-    /// buffer for the message, and this is that buffer's bound. Default: 256.
+    /// buffer for the message, and this is that buffer's bound, with 1 MiB beside it. While 256 MiB wait in all, nobody new
+    /// is let in. Default: 256.
     pub fn inbox_capacity(mut self, messages: usize) -> Self {
         self.settings.inbox_capacity = messages;
         self

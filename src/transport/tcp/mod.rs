@@ -85,10 +85,14 @@ struct Shared {
     registered: Mutex<HashSet<RegionId>>,
 }
 
+/// How many bytes of messages may wait before nobody new is let in: what is undrained for that long is no burst.
+const MAX_QUEUED_BYTES: usize = 256 << 20;
+
 impl Shared {
     /// Messages of connections that are gone count too, so a peer can't pile them up by connecting again and again.
     fn has_too_many_messages(&self) -> bool {
         self.inbox.len() >= self.settings.max_inbound.saturating_mul(self.settings.inbox_capacity)
+            || self.inbox.bytes() >= MAX_QUEUED_BYTES
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Link, Next, Posted, Report};
 use crate::error::OutOfRegion;
 use crate::grant::{Access, Refusal};
+use crate::sync::came_through;
 use crate::transfer::{Outcome, Post, TransferError, TransferKind};
 use crate::transport::memory::Step;
 use crate::transport::memory::fabric::Node;
@@ -208,7 +209,7 @@ impl Link {
         let to = state.to.take();
         drop(state);
         if let Some(to) = to {
-            let _ = catch_unwind(AssertUnwindSafe(|| to.node.grants.inbound_closed(self.id)));
+            came_through(|| to.node.grants.inbound_closed(self.id));
         }
         self.lock().settled = true;
         self.less.notify_all();

@@ -9,9 +9,9 @@
 //!   inserted again when its removal has resolved.
 //! - **A forgotten lease** (`mem::forget`) keeps its connection open for ever and, on a transport without `OVERLAP`, its peer
 //!   unusable. The snapshot shows it; no other peer is affected.
-//! - **A native call that never returns** costs its thread. Each kind has its bound, `max_stuck`: beyond that many connects, new
-//!   ones are answered `Busy`; beyond that many closes, other closes wait for a place; beyond that many probes, new ones are
-//!   answered `Unknown`.
+//! - **A native call that never returns** costs its thread. Beyond `max_stuck` connects, new ones are
+//!   answered `Busy`; beyond as many probes, new ones are answered `Unknown`. A peer in the table may have three closes that
+//!   hang, each with a thread; of removed peers' closes `max_stuck` may hang before the others wait for a place.
 //! - **A peer waits for its own native calls.** While a connect of it is stuck, [`Peer::ready`](crate::Peer::ready) answers
 //!   `Busy`, and its name can't be inserted again after a removal (`StillRemoving`) until that call is back.
 //! - **A `Peer` handle keeps the transport**, and so do a lease and an unfinished transfer: what the transport owns, like

@@ -121,11 +121,11 @@ impl RecordCell {
             return look(self.unseen.get().as_ref());
         }
         pinned(|guard| {
-            // SAFETY: the pin is of the collector that every replaced record is retired to, so what is loaded here lives
-            // at least as long as `guard`. Ends if: a record is freed without `Retired::retire`.
             // ord! Acquire: the record's contents, from the swap in `replace`. It says nothing about the word: whoever asks
             //      compares the two.
             //      model: records::readers_get_the_words_record_and_it_outlives_them
+            // SAFETY: the pin is of the collector that every replaced record is retired to, so what is loaded here lives
+            // at least as long as `guard`. Ends if: a record is freed without `Retired::retire`.
             let kept = unsafe { self.kept.load(Ordering::Acquire, guard).as_ref() };
             kept.inspect(|kept| kept.memory.touch());
             let answer = look(kept.map(|kept| &kept.record));

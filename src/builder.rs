@@ -98,8 +98,9 @@ impl<T: Transport> Builder<T> {
     }
 
     /// How many native calls of each kind may hang, each on a thread of its own: connects beyond their deadline, after which
-    /// new connects are answered `Busy`; closes beyond `close_timeout`, after which other closes wait for their place; and
-    /// probes (at least one), after which new probes are answered `Unknown`. Default 32.
+    /// new connects are answered `Busy`; closes of removed peers beyond `close_timeout`, after which other removed peers'
+    /// closes wait for their place; and probes (at least one), after which new probes are answered `Unknown`. Closes of
+    /// peers in the table are not limited by it: a peer has at most three that hang. Default 32.
     pub fn max_stuck(mut self, limit: usize) -> Self {
         self.config.max_stuck = limit;
         self

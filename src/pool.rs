@@ -2,7 +2,7 @@
 //!
 //! A thread is started when work waits and none is idle, up to the pool's places, and ends when it has idled for a while. A
 //! job that takes too long can be made to give up its place: it runs on, and another thread takes over. So calls that
-//! never return cost their threads, up to a limit, and nobody else's turn.
+//! never return cost their threads, up to the pool's limit if it has one, and nobody else's turn.
 
 use crate::clock::Clock;
 use crate::sync::{came_through, lock};

@@ -2,11 +2,11 @@
 //! destructor runs here, and it only tries a slot's mutex.
 
 use crate::close;
-use crate::lane::{self, Permit, Step};
+use crate::lane::{self, Permits, Step};
 use crate::name::PeerId;
 use crate::pool::mark_table_thread;
 use crate::queue::LOOK;
-use crate::shared::{ProbeRequest, Shared, ShutdownRequest};
+use crate::shared::{Line, ProbeRequest, Shared, ShutdownRequest};
 use crate::shutdown;
 use crate::slot::SlotRef;
 use crate::sync::lock;
@@ -33,8 +33,8 @@ pub(crate) struct Driver<T: Transport> {
     timers: BinaryHeap<Reverse<(Instant, u64)>>,
     /// Slots whose mutex was held, with the events they were told.
     deferred: Vec<(SlotRef<T>, u32)>,
-    /// Slots that want to connect and found no permit, first come first served.
-    line: VecDeque<SlotRef<T>>,
+    /// Slots that want to connect and found no permit, first come first served in each [`Line`].
+    lines: [VecDeque<SlotRef<T>>; 2],
     shutdowns: Vec<ShutdownRequest>,
     probes: Vec<ProbeRequest>,
 }
@@ -45,7 +45,7 @@ impl<T: Transport> Driver<T> {
             shared,
             timers: BinaryHeap::new(),
             deferred: Vec::new(),
-            line: VecDeque::new(),
+            lines: [VecDeque::new(), VecDeque::new()],
             shutdowns: Vec::new(),
             probes: Vec::new(),
         }
@@ -91,14 +91,16 @@ impl<T: Transport> Driver<T> {
             self.step(slot, events, false);
         }
         moved |= self.fire_timers();
-        self.serve_line();
+        self.serve_line(Line::Ordinary);
+        self.serve_line(Line::TimedOut);
         self.serve_shutdowns();
         self.serve_probes();
         moved
     }
 
     fn step(&mut self, slot: SlotRef<T>, events: u32, from_line: bool) {
-        let Some(step) = lane::step(&slot, events, self.permit(from_line), from_line) else {
+        let lines = [0, 1].map(|line| !self.lines[line].is_empty());
+        let Some(step) = lane::step(&slot, events, Permits { lines, from_line }) else {
             self.deferred.push((slot, events));
             return;
         };
@@ -110,7 +112,6 @@ impl<T: Transport> Driver<T> {
         drop(bays);
         if let Some(elected) = connect {
             shared.counters.elected();
-            shared.connects.begin();
             let ticket = Ticket::new(shared.clone(), slot.clone(), elected);
             shared.connectors.submit(shared.next_job(), Box::new(move || ticket.connect())); // starved: see `sleep`
         }
@@ -123,20 +124,8 @@ impl<T: Transport> Driver<T> {
         if let Some(at) = look_at {
             self.timers.push(Reverse((at, slot.id().to_bits())));
         }
-        if wait_for_permit {
-            self.line.push_back(slot);
-        }
-    }
-
-    fn permit(&self, from_line: bool) -> Permit {
-        let (config, connects) = (&self.shared.config, &self.shared.connects);
-        let (permits, stuck) = (connects.permits(), connects.stuck());
-        if permits >= config.max_concurrent_connects || !from_line && !self.line.is_empty() {
-            Permit::Taken
-        } else if permits + stuck >= config.max_concurrent_connects.saturating_add(config.max_stuck) {
-            Permit::Stuck(stuck)
-        } else {
-            Permit::Free
+        if let Some(line) = wait_for_permit {
+            self.lines[line as usize].push_back(slot);
         }
     }
 
@@ -153,15 +142,20 @@ impl<T: Transport> Driver<T> {
         fired
     }
 
-    fn serve_line(&mut self) {
-        while !self.line.is_empty() && !matches!(self.permit(true), Permit::Taken) {
-            let Some(slot) = self.line.pop_front() else { return };
+    fn serve_line(&mut self, line: Line) {
+        while self.is_next(line) {
+            let Some(slot) = self.lines[line as usize].pop_front() else { return };
             self.step(slot, 0, true);
             if let Some((slot, 0)) = self.deferred.pop_if(|(_, events)| *events == 0) {
-                self.line.push_front(slot); // its mutex was held
+                self.lines[line as usize].push_front(slot); // its mutex was held
                 return;
             }
         }
+    }
+
+    /// Whether somebody stands in line and need not.
+    fn is_next(&self, line: Line) -> bool {
+        !self.lines[line as usize].is_empty() && self.shared.connects.has_room(line, &self.shared.config)
     }
 
     /// Registrations are taken back and the report is made by an ending thread. If the native side hangs there, the report
@@ -210,7 +204,7 @@ impl<T: Transport> Driver<T> {
     fn sleep(&self, overdue: Option<Instant>) {
         let now = self.shared.clock.now();
         let starved = self.shared.pools().iter().any(|pool| pool.is_starved());
-        let held_up = !self.line.is_empty() && !matches!(self.permit(true), Permit::Taken);
+        let held_up = [Line::Ordinary, Line::TimedOut].into_iter().any(|line| self.is_next(line));
         let looked_at = self.shared.sweep();
         let soon = (!self.deferred.is_empty() || held_up || starved || looked_at).then(|| now + TRY_AGAIN);
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);

@@ -112,6 +112,30 @@ pub enum InsertError {
     },
 }
 
+/// Why a peer's address was not replaced. Nothing was changed.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UpdateError {
+    /// No peer has this name. Insert it.
+    #[error("there is no peer \"{name}\" to update; insert it")]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// The peer is being removed, or was. Insert the name again.
+    #[error("peer \"{peer}\" is removed; insert it again")]
+    Removed {
+        /// The peer.
+        peer: PeerName,
+    },
+    /// The table is shut down.
+    #[error("peer \"{peer}\" not updated: the table is shut down")]
+    ShutDown {
+        /// The peer.
+        peer: PeerName,
+    },
+}
+
 /// Why a lease was not granted. Nothing was sent. The lease that saw it has asked for a reconnect, if there is one to make.
 /// It is small and `Copy`; whoever shows it to people adds the peer's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -155,6 +179,8 @@ pub enum Reason {
     WrongIncarnation,
     /// The peer speaks another protocol.
     Incompatible,
+    /// Its address was replaced by one that may be another process: the old generation is retired, and no failure counted.
+    Replaced,
     /// Leases or transfers of the last generation were not given back before the drain deadline.
     Undrained,
     /// It is being removed, or was.
@@ -184,6 +210,7 @@ impl fmt::Display for Reason {
             Reason::TimedOut => f.write_str("connect timed out"),
             Reason::WrongIncarnation => f.write_str("another incarnation answered"),
             Reason::Incompatible => f.write_str("incompatible protocol"),
+            Reason::Replaced => f.write_str("address replaced"),
             Reason::Undrained => f.write_str("old connection not drained"),
             Reason::Removed => f.write_str("removed"),
             Reason::ShutDown => f.write_str("table shut down"),
@@ -341,6 +368,58 @@ pub enum ReadyError {
     DriverDied {
         /// The peer.
         peer: PeerName,
+    },
+}
+
+/// Why a caller was not elected to connect. Nothing was changed.
+#[non_exhaustive]
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum NotElected {
+    /// The peer is ready. Take a lease.
+    #[error("peer \"{peer}\" is ready at {generation}")]
+    Ready {
+        /// The peer.
+        peer: PeerName,
+        /// Its generation.
+        generation: Generation,
+    },
+    /// Somebody else connects it, or a native connect whose attempt has ended has not returned. Join with
+    /// [`Peer::ready`](crate::Peer::ready).
+    #[error("peer \"{peer}\": attempt {generation} is connecting")]
+    Connecting {
+        /// The peer.
+        peer: PeerName,
+        /// The attempt.
+        generation: Generation,
+    },
+    /// No attempt may start now, for this reason: what `ready()` would have answered.
+    #[error(transparent)]
+    NotNow(#[from] ReadyError),
+}
+
+/// Why a connection did not become its peer's current one. It is being closed.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// The attempt had ended: it expired or was reported, or its peer got another address or was removed.
+    #[error("peer \"{peer}\": attempt {generation} had ended; the peer is {phase} now")]
+    Superseded {
+        /// The peer.
+        peer: PeerName,
+        /// The attempt.
+        generation: Generation,
+        /// Where the peer stands.
+        phase: Phase,
+    },
+    /// Another process answered than the address names. The attempt has failed for all who wait.
+    #[error("peer \"{peer}\": address names incarnation {named}, {known} answered")]
+    WrongIncarnation {
+        /// The peer.
+        peer: PeerName,
+        /// What the address names.
+        named: crate::Incarnation,
+        /// What answered.
+        known: crate::Incarnation,
     },
 }
 

@@ -6,6 +6,7 @@
 
 use crate::peer::Removed;
 use crate::queue::{DRAINED, REPORTED};
+use crate::shared::{Counted, Line};
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Closing, Elected, Locked, MayElect, Place, Quiescing, ToClose, try_locked};
 use crate::sync::Arc;
@@ -16,14 +17,13 @@ use std::time::{Duration, Instant};
 /// How long after the native side said "not yet" it is asked again to close.
 pub(crate) const CLOSE_AGAIN: Duration = Duration::from_millis(20);
 
-/// What the driver can offer to a slot that wants to connect. A slot that stood in line and is stepped for it has left it.
+/// What the driver offers to a slot that wants to connect. A slot that stood in line and is stepped for it has left it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Permit {
-    Free,
-    /// All are held by attempts that end before their deadline: wait in line.
-    Taken,
-    /// Black-holed connects hold every thread there may be.
-    Stuck(usize),
+pub(crate) struct Permits {
+    /// Whether somebody stands in each line: then the others wait behind.
+    pub(crate) lines: [bool; 2],
+    /// The slot is the first of its line.
+    pub(crate) from_line: bool,
 }
 
 /// What is left to do after one step.
@@ -35,23 +35,23 @@ pub(crate) struct Step<T: Transport> {
     /// Bays whose transfers end as Unknown for their callers.
     pub(crate) end_transfers: [bool; 2],
     pub(crate) still_busy: Vec<(Arc<Cell<Removed>>, Removed)>,
-    /// The slot wants a permit and there is none.
-    pub(crate) wait_for_permit: bool,
+    /// The slot wants a permit and there is none: where it waits.
+    pub(crate) wait_for_permit: Option<Line>,
     /// Set a timer for this time.
     pub(crate) look_at: Option<Instant>,
 }
 
 /// One step; `None` if somebody holds the mutex. Makes no call that may block.
-pub(crate) fn step<T: Transport>(slot: &Slot<T>, events: u32, permit: Permit, from_line: bool) -> Option<Step<T>> {
+pub(crate) fn step<T: Transport>(slot: &Slot<T>, events: u32, permits: Permits) -> Option<Step<T>> {
     try_locked(slot, |lane| {
-        lane.slow.in_line &= !from_line;
+        lane.slow.in_line &= !permits.from_line;
         let mut step = Step {
             close: [None, None],
             bays: [None, None],
             connect: None,
             end_transfers: [false; 2],
             still_busy: Vec::new(),
-            wait_for_permit: false,
+            wait_for_permit: None,
             look_at: None,
         };
         take_drained(lane, events);
@@ -65,7 +65,7 @@ pub(crate) fn step<T: Transport>(slot: &Slot<T>, events: u32, permit: Permit, fr
         }
         lane.finish_removal();
         answer_removers(lane, &mut step);
-        connect(lane, permit, &mut step);
+        connect(lane, permits, &mut step);
         step.look_at = next_look(lane);
         step
     })
@@ -154,22 +154,24 @@ fn answer_removers<T: Transport>(lane: &mut Locked<'_, T>, step: &mut Step<T>) {
     });
 }
 
-fn connect<T: Transport>(lane: &mut Locked<'_, T>, permit: Permit, step: &mut Step<T>) {
+fn connect<T: Transport>(lane: &mut Locked<'_, T>, permits: Permits, step: &mut Step<T>) {
     if lane.may_elect() != MayElect::Now {
         return;
     }
-    match permit {
-        Permit::Free => {
-            step.connect = lane.elect();
+    let (home, line) = (lane.slot.home(), lane.line());
+    let in_turn = permits.from_line || !permits.lines[line as usize];
+    let room = in_turn && home.connects.has_room(line, &home.config);
+    if room && home.connects.are_stuck(&home.config) {
+        let retry_after = home.config.backoff.cap.min(home.config.connect_timeout);
+        lane.answer_busy(home.connects.stuck(), retry_after);
+    } else if room && home.connects.try_begin(line, &home.config) {
+        step.connect = lane.elect(true);
+        if step.connect.is_none() {
+            home.connects.returned(Counted::Permit(line));
         }
-        Permit::Taken => {
-            step.wait_for_permit = !lane.slow.in_line;
-            lane.slow.in_line = true;
-        }
-        Permit::Stuck(stuck) => {
-            let retry_after = lane.slot.home().config.backoff.cap.min(lane.slot.home().config.connect_timeout);
-            lane.answer_busy(stuck, retry_after);
-        }
+    } else {
+        step.wait_for_permit = (!lane.slow.in_line).then_some(line);
+        lane.slow.in_line = true;
     }
 }
 
@@ -186,7 +188,7 @@ fn next_look<T: Transport>(lane: &mut Locked<'_, T>) -> Option<Instant> {
         Place::Quiescing(quiescing) => quiescing.transfers_end_at,
         _ => None,
     });
-    let attempt = slow.connect.as_ref().filter(|connect| connect.permit).map(|connect| connect.deadline);
+    let attempt = slow.connect.as_ref().filter(|connect| connect.is_young()).map(|connect| connect.deadline);
     let election = match lane.may_elect() {
         MayElect::At(at) => Some(at),
         _ => None,

@@ -84,6 +84,7 @@ mod table;
 mod ticket;
 mod transfer;
 pub mod transport;
+mod update;
 mod wait;
 
 pub use builder::Builder;
@@ -98,11 +99,13 @@ pub use policy::Backoff;
 pub use region::{Region, RegionId, Slice};
 pub use state::{Generation, Phase};
 pub use table::{PeerTable, Shutdown, ShutdownReport, Snapshot};
+pub use ticket::Ticket;
 pub use transfer::{Completion, Outcome, Post, RemoteSlice, Transfer, TransferError, TransferId, TransferKind};
 pub use transport::{
     Address, Capabilities, CloseContext, CloseReason, Closed, ConnectContext, Connected, DataPlane, ErrorClass,
     Liveness, ProbeContext, Reported, Reporter, Transport, TransportError,
 };
+pub use update::Updated;
 
 /// The README's example is compiled and run.
 #[cfg(all(doctest, feature = "tcp"))]

@@ -93,35 +93,88 @@ pub(crate) struct ProbeRequest {
     pub(crate) cell: Arc<Cell<Liveness>>,
 }
 
-/// How many connects run. Only the driver adds, so its look before an addition holds.
+/// How many connects run. A permit is counted in before its election, so there are never more than there may be.
 // ord! The counts publish nothing; what a connect did is told under its slot's mutex. A late look is too high, and puts a
 //      connect off until the driver has the push that follows `returned`: that push (Release), not the count, ends it.
-//      `gave_up` adds before it subtracts, on the thread that looks, so the sum is never too low.
+//      `gave_up` adds before it subtracts, so the sum is never too low.
 //      test: isolation::beyond_max_stuck_a_connect_is_answered_busy_and_counts_no_failure
 #[derive(Default)]
 pub(crate) struct Connects {
     permits: AtomicUsize,
+    /// Of those, the ones of peers whose attempt before ran into its deadline.
+    timed_out: AtomicUsize,
     stuck: AtomicUsize,
 }
 
+/// Who waits for a permit with whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Line {
+    Ordinary,
+    /// Peers whose last attempt ran into its deadline: together they get at most half of the permits, so that a thousand
+    /// black-holed peers starve nobody.
+    TimedOut,
+}
+
+/// As what a native connect counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Its attempt is younger than its deadline.
+    Permit(Line),
+    /// It holds one of the table's threads beyond that.
+    Stuck,
+    /// It holds a ticket of the user's beyond that.
+    Nowhere,
+}
+
 impl Connects {
-    pub(crate) fn begin(&self) {
-        self.permits.fetch_add(1, Ordering::AcqRel);
+    /// Counts a connect in, if it may start. The driver has asked [`are_stuck`](Self::are_stuck) for its own.
+    pub(crate) fn try_begin(&self, line: Line, config: &Config) -> bool {
+        let one_more = |limit: usize| move |count: usize| (count < limit).then(|| count + 1);
+        let limit = config.max_concurrent_connects;
+        if line == Line::TimedOut
+            && self.timed_out.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more(limit.div_ceil(2))).is_err()
+        {
+            return false;
+        }
+        let begun = self.permits.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more(limit)).is_ok();
+        if !begun && line == Line::TimedOut {
+            self.timed_out.fetch_sub(1, Ordering::AcqRel);
+        }
+        begun
+    }
+
+    /// Whether [`try_begin`](Self::try_begin) would find room.
+    pub(crate) fn has_room(&self, line: Line, config: &Config) -> bool {
+        let limit = config.max_concurrent_connects;
+        let among_its_like = line == Line::Ordinary || self.timed_out.load(Ordering::Acquire) < limit.div_ceil(2);
+        among_its_like && self.permits.load(Ordering::Acquire) < limit
+    }
+
+    /// Whether so many connects hang that no thread is left for another one.
+    pub(crate) fn are_stuck(&self, config: &Config) -> bool {
+        let running = self.permits.load(Ordering::Acquire) + self.stuck();
+        running >= config.max_concurrent_connects.saturating_add(config.max_stuck)
     }
 
     /// An attempt passed its deadline while its native connect goes on.
-    pub(crate) fn gave_up(&self) {
-        self.stuck.fetch_add(1, Ordering::AcqRel);
-        self.permits.fetch_sub(1, Ordering::AcqRel);
+    pub(crate) fn gave_up(&self, permit: Counted, now: Counted) {
+        if now == Counted::Stuck {
+            self.stuck.fetch_add(1, Ordering::AcqRel);
+        }
+        self.returned(permit);
     }
 
-    pub(crate) fn returned(&self, with_permit: bool) {
-        if with_permit { &self.permits } else { &self.stuck }.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// Attempts younger than their deadline.
-    pub(crate) fn permits(&self) -> usize {
-        self.permits.load(Ordering::Acquire)
+    pub(crate) fn returned(&self, counted: Counted) {
+        match counted {
+            Counted::Permit(line) => {
+                if line == Line::TimedOut {
+                    self.timed_out.fetch_sub(1, Ordering::AcqRel);
+                }
+                self.permits.fetch_sub(1, Ordering::AcqRel);
+            }
+            Counted::Stuck => drop(self.stuck.fetch_sub(1, Ordering::AcqRel)),
+            Counted::Nowhere => {}
+        }
     }
 
     pub(crate) fn stuck(&self) -> usize {

@@ -343,6 +343,15 @@ impl<T: Transport> SlotRef<T> {
         (slot.version.load(Ordering::Acquire) == version).then_some(reference)
     }
 
+    /// The table, counted.
+    pub(crate) fn table(&self) -> Arc<Shared<T>> {
+        // SAFETY: `home` came from `Arc::as_ptr`, and the life that this reference counts holds a strong one.
+        unsafe {
+            Arc::increment_strong_count(self.home);
+            Arc::from_raw(self.home)
+        }
+    }
+
     pub(crate) fn as_ptr(&self) -> NonNull<Slot<T>> {
         self.0
     }

@@ -1,9 +1,10 @@
 //! One attempt to connect: election, publish, failure, expiry, and who waits for it.
 
-use super::{Ended, Locked, Place, Quiescing};
-use crate::error::{ReadyError, Reason};
+use super::{Closing, Draining, Ended, Locked, Place, Quiescing};
+use crate::error::{NotElected, ReadyError, Reason};
 use crate::name::{Incarnation, PeerName};
 use crate::queue::{LOOK, WANTED};
+use crate::shared::{Counted, Line};
 use crate::slot::SlotRef;
 use crate::state::{Generation, Phase, Word};
 use crate::sync::Arc;
@@ -16,12 +17,18 @@ use std::time::{Duration, Instant};
 pub(crate) struct Connect {
     pub(crate) generation: Generation,
     pub(crate) deadline: Instant,
-    /// Counts among the table's concurrent connects; false once it has given its permit up.
-    pub(crate) permit: bool,
+    counted: Counted,
+    /// A thread of the table makes it; otherwise the user who holds its ticket.
+    on_our_thread: bool,
     cancelled: Arc<AtomicBool>,
 }
 
 impl Connect {
+    /// Whether its attempt's deadline has not passed.
+    pub(crate) fn is_young(&self) -> bool {
+        matches!(self.counted, Counted::Permit(_))
+    }
+
     /// Tells the native connect that nobody wants its connection any more.
     pub(super) fn cancel(&self) {
         // ord! Release: who sees it also sees the word that moved on before.
@@ -85,9 +92,7 @@ impl<T: Transport> Locked<'_, T> {
         let generation = word.generation();
         let (note, taken) = self.slot.notes.take(generation);
         self.after.notes.push(taken);
-        self.shut(CloseReason::Failed);
-        self.free_reservation();
-        let stable = self.slow.ready_since.take().map_or(Duration::ZERO, |since| self.now.duration_since(since));
+        let stable = self.retire(generation, CloseReason::Failed);
         let blame = failure.as_ref().map_or(Blame::Peer, |failure| failure.blame);
         self.back_off(blame, stable);
         let (reason, text, outcome) = match (failure, note) {
@@ -96,7 +101,6 @@ impl<T: Transport> Locked<'_, T> {
             (None, None) => (Reason::Broken(None), None, None),
         };
         self.slow.last_error = text;
-        self.cancel_connect(generation);
         if self.slow.trying.take() != Some(generation) {
             self.after.unused.extend(outcome);
         } else {
@@ -108,6 +112,16 @@ impl<T: Transport> Locked<'_, T> {
             self.end_attempt(Err(error));
         }
         self.write_record(word, reason);
+    }
+
+    /// Lets go of everything of a generation that the word no longer names. Answers for how long it was Ready.
+    pub(super) fn retire(&mut self, generation: Generation, why: CloseReason) -> Duration {
+        self.shut(why);
+        self.free_reservation();
+        if let Some(connect) = self.slow.connect.as_ref().filter(|connect| connect.generation == generation) {
+            connect.cancel();
+        }
+        self.slow.ready_since.take().map_or(Duration::ZERO, |since| self.now.duration_since(since))
     }
 
     fn back_off(&mut self, blame: Blame, stable: Duration) {
@@ -139,12 +153,6 @@ impl<T: Transport> Locked<'_, T> {
         }
     }
 
-    fn cancel_connect(&mut self, generation: Generation) {
-        if let Some(connect) = self.slow.connect.as_ref().filter(|connect| connect.generation == generation) {
-            connect.cancel();
-        }
-    }
-
     /// Whether an election may happen now; when, if only time is missing.
     pub(crate) fn may_elect(&self) -> MayElect {
         let word = self.word();
@@ -166,8 +174,43 @@ impl<T: Transport> Locked<'_, T> {
         (!self.home().has_one_slot_per_name() || self.slow.bays.iter().all(free)).then_some(at)
     }
 
-    /// Starts an attempt. The caller holds a permit and has asked [`may_elect`](Self::may_elect).
-    pub(crate) fn elect(&mut self) -> Option<Elected<T::Address>> {
+    /// Which line the peer stands in for a permit.
+    pub(crate) fn line(&self) -> Line {
+        if self.slow.timed_out { Line::TimedOut } else { Line::Ordinary }
+    }
+
+    /// The same for a caller who will connect by itself, whether or not somebody has asked.
+    pub(crate) fn try_elect(&mut self) -> Result<Elected<T::Address>, NotElected> {
+        self.settle(None);
+        let (peer, generation) = (self.slow.name.clone(), self.word().generation());
+        match self.word().phase() {
+            Phase::Ready => return Err(NotElected::Ready { peer, generation }),
+            Phase::Connecting => return Err(NotElected::Connecting { peer, generation }),
+            Phase::Removing | Phase::Removed => return Err(self.removed_error().into()),
+            Phase::Idle | Phase::Failed => {}
+        }
+        if let Some(error) = self.not_now() {
+            return Err(error.into());
+        }
+        if let Some(connect) = &self.slow.connect {
+            return Err(NotElected::Connecting { peer, generation: connect.generation });
+        }
+        if let Some(error) = self.undrained_error(|_| true) {
+            return Err(error.into());
+        }
+        let (home, line) = (self.slot.home(), self.line());
+        if !home.connects.try_begin(line, &home.config) {
+            return Err(self.stuck_error().into());
+        }
+        self.elect(false).ok_or_else(|| {
+            home.connects.returned(Counted::Permit(line));
+            NotElected::Connecting { peer, generation }
+        })
+    }
+
+    /// Starts an attempt. The caller has counted it in among the [`connects`](crate::shared::Connects) and has asked
+    /// [`may_elect`](Self::may_elect).
+    pub(crate) fn elect(&mut self, on_our_thread: bool) -> Option<Elected<T::Address>> {
         let word = self.word();
         let bay = self.free_bay()?;
         let address = self.slow.address.clone()?;
@@ -177,7 +220,8 @@ impl<T: Transport> Locked<'_, T> {
         self.slow.bays[bay] = Place::Reserved(generation);
         let cancelled = self.flag.take()?;
         let deadline = self.now + self.home().config.connect_timeout;
-        self.slow.connect = Some(Connect { generation, deadline, permit: true, cancelled: cancelled.clone() });
+        let counted = Counted::Permit(self.line());
+        self.slow.connect = Some(Connect { generation, deadline, counted, on_our_thread, cancelled: cancelled.clone() });
         self.slot.connecting.store(true, Ordering::Relaxed);
         self.slow.trying = Some(generation);
         self.slow.attempts += 1;
@@ -215,6 +259,7 @@ impl<T: Transport> Locked<'_, T> {
                 self.slow.incarnation = incarnation.or(self.slow.incarnation);
                 self.slow.last_error = None;
                 self.slow.retry_at = None;
+                self.slow.timed_out = false;
                 self.end_attempt(Ok(generation));
                 self.write_record(ready, Reason::Ready);
             }
@@ -238,18 +283,20 @@ impl<T: Transport> Locked<'_, T> {
     /// Ends the attempt whose deadline has passed; its native connect goes on, without a permit.
     pub(crate) fn expire(&mut self) {
         let home = self.slot.home();
-        let Some(connect) = self.slow.connect.as_mut().filter(|connect| connect.permit) else { return };
+        let Some(connect) = self.slow.connect.as_mut().filter(|connect| connect.is_young()) else { return };
         if connect.deadline > self.now {
             return;
         }
-        connect.permit = false;
-        home.connects.gave_up();
-        let generation = connect.generation;
+        let (generation, permit) = (connect.generation, connect.counted);
+        // A user's ticket holds no thread of ours.
+        connect.counted = if connect.on_our_thread { Counted::Stuck } else { Counted::Nowhere };
+        home.connects.gave_up(permit, connect.counted);
         let after = home.config.connect_timeout;
         let connecting = Word::new(generation, Phase::Connecting);
         if self.slot.change_word(connecting, Word::new(generation, Phase::Failed)).is_ok() {
             let outcome = ReadyError::TimedOut { peer: self.slow.name.clone(), generation, after };
             let text = home.timed_out_text.clone();
+            self.slow.timed_out = true;
             self.settle(Some(Failure { reason: Reason::TimedOut, text, outcome, blame: Blame::Peer }));
         } else if matches!(self.word().phase(), Phase::Idle | Phase::Failed) {
             // Reported long ago; who has joined since waits for a native call that does not return.
@@ -267,7 +314,7 @@ impl<T: Transport> Locked<'_, T> {
     /// The native connect of `generation` is over, and so is the close of what came too late.
     pub(crate) fn connect_returned(&mut self, generation: Generation) {
         if let Some(connect) = self.slow.connect.take_if(|connect| connect.generation == generation) {
-            self.home().connects.returned(connect.permit);
+            self.home().connects.returned(connect.counted);
             self.slot.connecting.store(false, Ordering::Relaxed);
             self.after.events |= LOOK;
         }
@@ -278,25 +325,11 @@ impl<T: Transport> Locked<'_, T> {
         self.settle(None);
         self.join_note();
         let word = self.word();
-        let peer = || self.slow.name.clone();
         match word.phase() {
             Phase::Ready => return Join::Ended(Ok(word.generation())),
             Phase::Removing | Phase::Removed => return Join::Ended(Err(self.removed_error())),
             Phase::Idle | Phase::Failed => {
-                let not_before = [self.slow.retry_at, self.home().local_retry_at()].into_iter().flatten().max();
-                if let Some(retry_at) = not_before.filter(|at| *at > self.now) {
-                    let last_error = self.slow.last_error.clone().unwrap_or_else(|| self.home().no_text.clone());
-                    return Join::Ended(Err(ReadyError::BackingOff { peer: peer(), retry_at, last_error }));
-                }
-                if let Some(busy_until) = self.slow.busy_until.filter(|at| *at > self.now) {
-                    let retry_after = busy_until - self.now;
-                    let stuck = self.home().connects.stuck();
-                    return Join::Ended(Err(ReadyError::Busy { peer: peer(), stuck, retry_after }));
-                }
-                if self.slow.connect.as_ref().is_some_and(|connect| !connect.permit) {
-                    return Join::Ended(Err(self.stuck_error()));
-                }
-                if let Some(error) = self.undrained_error() {
+                if let Some(error) = self.not_now().or_else(|| self.undrained_error(Place::is_overdue)) {
                     return Join::Ended(Err(error));
                 }
                 self.slot.want(word.generation());
@@ -308,36 +341,48 @@ impl<T: Transport> Locked<'_, T> {
         Join::Wait(self.slow.cell.clone())
     }
 
-    /// What keeps the next attempt waiting beyond its deadline, if anything does: leases or transfers of the old connection,
-    /// or a native close that hangs.
-    fn undrained_error(&self) -> Option<ReadyError> {
+    /// Why no attempt may start before some time has passed or a native call is back.
+    fn not_now(&self) -> Option<ReadyError> {
+        let peer = || self.slow.name.clone();
+        let not_before = [self.slow.retry_at, self.home().local_retry_at()].into_iter().flatten().max();
+        if let Some(retry_at) = not_before.filter(|at| *at > self.now) {
+            let last_error = self.slow.last_error.clone().unwrap_or_else(|| self.home().no_text.clone());
+            return Some(ReadyError::BackingOff { peer: peer(), retry_at, last_error });
+        }
+        if let Some(busy_until) = self.slow.busy_until.filter(|at| *at > self.now) {
+            let (stuck, retry_after) = (self.home().connects.stuck(), busy_until - self.now);
+            return Some(ReadyError::Busy { peer: peer(), stuck, retry_after });
+        }
+        self.slow.connect.as_ref().filter(|connect| !connect.is_young()).map(|_| self.stuck_error())
+    }
+
+    /// What keeps the next attempt waiting, if a place does of which `counts` is true: leases or transfers of the old
+    /// connection, or its native close.
+    fn undrained_error(&self, counts: impl Fn(&Place<T::Connection>) -> bool) -> Option<ReadyError> {
         if self.free_bay().is_some() || !matches!(self.word().phase(), Phase::Idle | Phase::Failed) {
             return None;
         }
         self.slow.bays.iter().enumerate().find_map(|(bay, place)| {
-            let closing = matches!(place, Place::Closing(_));
+            let transfers = self.slot.bay(bay).transfers();
             let since = match place {
-                Place::Draining(draining) if draining.overdue => draining.since,
-                Place::Closing(closing) if closing.overdue => closing.since,
+                Place::Draining(Draining { since, .. }) | Place::Closing(Closing { since, .. }) => *since,
                 // Without transfers it is only for a moment.
-                Place::Quiescing(Quiescing { since, transfers_end_at: None }) if self.slot.bay(bay).transfers() > 0 => {
-                    *since
-                }
+                Place::Quiescing(Quiescing { since, .. }) if transfers > 0 => *since,
                 _ => return None,
             };
-            Some(ReadyError::Undrained {
+            counts(place).then(|| ReadyError::Undrained {
                 peer: self.slow.name.clone(),
                 leases: self.slot.bay(bay).gate.users(),
-                transfers: self.slot.bay(bay).transfers(),
+                transfers,
                 oldest: self.now.duration_since(since),
-                closing,
+                closing: matches!(place, Place::Closing(_)),
             })
         })
     }
 
     /// Tells the waiters that the old connection is not drained, and the record.
     pub(crate) fn tell_undrained(&mut self) {
-        if let Some(error) = self.undrained_error() {
+        if let Some(error) = self.undrained_error(Place::is_overdue) {
             self.end_attempt(Err(error));
             if self.word() == self.slow.settled {
                 self.write_record(self.slow.settled, Reason::Undrained);

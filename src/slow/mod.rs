@@ -12,9 +12,11 @@
 
 mod attempt;
 mod removal;
+mod update;
 
 pub(crate) use attempt::{Blame, Connect, Elected, Failure, Join, MayElect};
 pub(crate) use removal::{Removal, Removers};
+pub(crate) use update::NewAddress;
 
 use crate::error::{ReadyError, Reason};
 use crate::name::{Incarnation, PeerName};
@@ -62,6 +64,8 @@ pub(crate) struct Slow<T: Transport> {
     lane: Option<SlotRef<T>>,
     /// Whether the slot stands in the driver's line for a permit.
     pub(crate) in_line: bool,
+    /// The last attempt ran into its deadline: the next one shares half of the permits with its like.
+    pub(crate) timed_out: bool,
     /// The earliest time the driver will look by itself.
     pub(crate) timer: Option<Instant>,
 }
@@ -76,6 +80,18 @@ pub(crate) enum Place<C> {
     Closing(Closing<C>),
     /// Closed; its transfers have not all been counted out yet.
     Quiescing(Quiescing),
+}
+
+impl<C> Place<C> {
+    /// Whether it has been waited for long enough that waiters were told.
+    pub(crate) fn is_overdue(&self) -> bool {
+        match self {
+            Place::Draining(draining) => draining.overdue,
+            Place::Closing(closing) => closing.overdue,
+            Place::Quiescing(quiescing) => quiescing.transfers_end_at.is_none(),
+            Place::Free | Place::Reserved(_) | Place::Live(_) => false,
+        }
+    }
 }
 
 pub(crate) struct Draining {
@@ -138,6 +154,7 @@ impl<T: Transport> Slow<T> {
             removal: None,
             lane: None,
             in_line: false,
+            timed_out: false,
             timer: None,
         }
     }

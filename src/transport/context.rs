@@ -133,6 +133,8 @@ pub enum CloseReason {
     Superseded,
     /// The peer answered with another incarnation than its address names.
     WrongIncarnation,
+    /// Its peer has another address now, which may be another process.
+    Replaced,
     /// The table shuts down.
     Shutdown,
 }

@@ -77,12 +77,16 @@ impl Capabilities {
     pub const NATIVE_CLOSE: Self = Capabilities(1 << 2);
     /// `probe` tells alive from dead.
     pub const PROBE: Self = Capabilities(1 << 3);
+    /// A connection goes on when its peer's address changes and the process behind it is the same. Without it the old one
+    /// is retired first.
+    pub const UPDATES_IN_PLACE: Self = Capabilities(1 << 4);
 
-    const NAMES: [(Self, &'static str); 4] = [
+    const NAMES: [(Self, &'static str); 5] = [
         (Self::OVERLAP, "OVERLAP"),
         (Self::CLOSE_QUIESCES, "CLOSE_QUIESCES"),
         (Self::NATIVE_CLOSE, "NATIVE_CLOSE"),
         (Self::PROBE, "PROBE"),
+        (Self::UPDATES_IN_PLACE, "UPDATES_IN_PLACE"),
     ];
 
     /// Both sets together.

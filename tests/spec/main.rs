@@ -24,5 +24,6 @@ mod retries;
 mod sending;
 mod shutting_down;
 mod transfers;
+mod updating;
 mod visibility;
 mod waiting;

@@ -145,7 +145,8 @@ impl Default for Settings {
         let capabilities = Capabilities::OVERLAP
             .with(Capabilities::CLOSE_QUIESCES)
             .with(Capabilities::NATIVE_CLOSE)
-            .with(Capabilities::PROBE);
+            .with(Capabilities::PROBE)
+            .with(Capabilities::UPDATES_IN_PLACE);
         Settings { capabilities, capacity: 1024, max_notification: 65_536 }
     }
 }

@@ -202,7 +202,10 @@ impl Transport for Tcp {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let always = Capabilities::CLOSE_QUIESCES.with(Capabilities::NATIVE_CLOSE).with(Capabilities::PROBE);
+        let always = Capabilities::CLOSE_QUIESCES
+            .with(Capabilities::NATIVE_CLOSE)
+            .with(Capabilities::PROBE)
+            .with(Capabilities::UPDATES_IN_PLACE);
         if self.shared.settings.overlap { always.with(Capabilities::OVERLAP) } else { always }
     }
 

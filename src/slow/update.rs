@@ -1,0 +1,89 @@
+//! Another address for a peer that stays in the table.
+//!
+//! An address that may be another process retires the old generation: by CAS from Ready(g) or Connecting(g) to Failed(g),
+//! like a report, but under the mutex and without a failure that counts. Who waits for the attempt that is given up goes
+//! on waiting, for the next one (loom-tests/updates.rs).
+
+use super::Locked;
+use crate::error::{Reason, ReadyError};
+use crate::name::Incarnation;
+use crate::queue::{LOOK, WANTED};
+use crate::state::{Phase, Word};
+use crate::sync::Arc;
+use crate::transport::{Capabilities, CloseReason, Transport};
+use crate::update::Updated;
+
+/// An address, and what it says of itself: asked before the lock, for it is the user's code that answers.
+pub(crate) struct NewAddress<A> {
+    pub(crate) address: Arc<A>,
+    pub(crate) text: std::sync::Arc<str>,
+    pub(crate) incarnation: Option<Incarnation>,
+}
+
+impl<T: Transport> Locked<'_, T> {
+    /// Puts `new` in place of the address the caller has `seen` and compared. `None`: it is not the peer's any more.
+    pub(crate) fn update(
+        &mut self,
+        seen: &Arc<T::Address>,
+        new: &NewAddress<T::Address>,
+    ) -> Option<Result<Updated, ReadyError>> {
+        self.settle(None);
+        if matches!(self.word().phase(), Phase::Removing | Phase::Removed) {
+            return Some(Err(self.removed_error()));
+        }
+        if !self.slow.address.as_ref().is_some_and(|address| Arc::ptr_eq(address, seen)) {
+            return None;
+        }
+        let known = self.slow.incarnation;
+        let same_process = known.is_some() && known == new.incarnation;
+        self.after.address = self.slow.address.replace(new.address.clone());
+        self.slow.address_text = new.text.clone();
+        self.slow.incarnation = new.incarnation.or(known);
+        let mut word = self.word();
+        let updated = loop {
+            let generation = word.generation();
+            match word.phase() {
+                Phase::Ready | Phase::Connecting => {
+                    if same_process && self.home().capabilities.contains(Capabilities::UPDATES_IN_PLACE) {
+                        break Updated::Kept(generation);
+                    }
+                    match self.slot.change_word(word, Word::new(generation, Phase::Failed)) {
+                        Ok(()) => break Updated::Retired(generation),
+                        Err(reported) => word = reported,
+                    }
+                }
+                _ => break Updated::Stored,
+            }
+        };
+        match updated {
+            Updated::Retired(generation) => {
+                let (_, taken) = self.slot.notes.take(generation);
+                self.after.notes.push(taken);
+                self.retire(generation, CloseReason::Replaced);
+                self.slow.trying = None;
+                self.slow.last_error = None;
+                self.slow.retry_at = None;
+                self.slot.want(generation);
+                self.after.events |= WANTED;
+            }
+            _ => self.settle(None), // a report that came in between
+        }
+        let reason = match updated {
+            Updated::Retired(_) => Reason::Replaced,
+            _ => self.slow.reason,
+        };
+        if !same_process {
+            self.forgive();
+        }
+        self.write_record(self.word(), reason);
+        self.after.events |= LOOK;
+        Some(Ok(updated))
+    }
+
+    /// What failed was another process, as far as anybody knows: the next attempt may start at once.
+    fn forgive(&mut self) {
+        self.slow.failures = 0;
+        self.slow.retry_at = None;
+        self.slow.timed_out = false;
+    }
+}

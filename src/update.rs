@@ -1,0 +1,71 @@
+//! A peer that moves or restarts: the only way to replace the address of a live peer.
+
+use crate::error::{ReadyError, UpdateError};
+use crate::peer::Peer;
+use crate::slow::{NewAddress, locked};
+use crate::state::Generation;
+use crate::sync::Arc;
+use crate::table::PeerTable;
+use crate::transport::{Address, Transport};
+
+/// What an update did.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Updated {
+    /// The peer has this address already. Nothing changed.
+    Same,
+    /// There is no connection. The next attempt goes to the new address, when somebody asks for one.
+    Stored,
+    /// The same process: this generation's connection, or attempt, goes on.
+    Kept(Generation),
+    /// This generation is retired and its connection is closed after its last lease; a connect to the new address has
+    /// been asked for.
+    Retired(Generation),
+}
+
+impl<T: Transport> Peer<T> {
+    /// Replaces the peer's address: for a peer that restarted or moved, or whose metadata changed.
+    ///
+    /// If both the new address and what is known of the peer name one [incarnation](crate::Incarnation), it is the same
+    /// process: its backoff stays as it is, and its connection stays if the transport says
+    /// [`UPDATES_IN_PLACE`](crate::Capabilities::UPDATES_IN_PLACE). Otherwise it may be another process: the current
+    /// generation is retired as if it had been reported, but no failure is counted, a connect is asked for, and the
+    /// backoff is forgotten, so that the first request after a restart finds the peer. Who waits in
+    /// [`ready`](Self::ready) goes on waiting, for the attempt at the new address.
+    ///
+    /// Runs the address's `Eq` and `Display` on this thread, under no lock. Takes the peer's mutex, never waits for a native
+    /// call.
+    ///
+    /// # Errors
+    /// [`UpdateError`]; nothing was changed.
+    pub fn update(&self, address: T::Address) -> Result<Updated, UpdateError> {
+        let (text, incarnation) = (address.to_string().into(), address.incarnation());
+        let new = NewAddress { address: Arc::new(address), text, incarnation };
+        loop {
+            let removed = || UpdateError::Removed { peer: self.name().clone() };
+            let live = locked(self.slot(), |lane| lane.slow.address.clone()).ok_or_else(removed)?;
+            if *live == *new.address {
+                return Ok(Updated::Same);
+            }
+            match locked(self.slot(), |lane| lane.update(&live, &new)) {
+                Some(Ok(updated)) => return Ok(updated),
+                Some(Err(ReadyError::ShutDown { peer })) => return Err(UpdateError::ShutDown { peer }),
+                Some(Err(_)) => return Err(removed()),
+                None => {} // somebody else's update came first
+            }
+        }
+    }
+}
+
+impl<T: Transport> PeerTable<T> {
+    /// [`Peer::update`] by name.
+    ///
+    /// # Errors
+    /// [`UpdateError`]; nothing was changed.
+    pub fn update(&self, name: &str, address: T::Address) -> Result<Updated, UpdateError> {
+        match self.peer(name) {
+            Some(peer) => peer.update(address),
+            None => Err(UpdateError::Unknown { name: name.to_owned() }),
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use crate::clock::Clock;
 use crate::driver::Driver;
 use crate::error::BuildError;
-use crate::policy::Backoff;
+use crate::policy::{Backoff, Breaker};
 use crate::shared::Shared;
 use crate::table::PeerTable;
 use crate::transport::Transport;
@@ -33,7 +33,9 @@ pub(crate) struct Config {
     pub(crate) max_stuck: usize,
     pub(crate) max_peers: usize,
     pub(crate) max_transfers_per_peer: usize,
+    pub(crate) max_waiters_per_peer: usize,
     pub(crate) backoff: Backoff,
+    pub(crate) breaker: Option<Breaker>,
 }
 
 impl Default for Config {
@@ -49,7 +51,9 @@ impl Default for Config {
             max_stuck: 32,
             max_peers: 1 << 20,
             max_transfers_per_peer: 1 << 16,
+            max_waiters_per_peer: 1 << 16,
             backoff: Backoff::default(),
+            breaker: Some(Breaker::default()),
         }
     }
 }
@@ -118,6 +122,19 @@ impl<T: Transport> Builder<T> {
         self
     }
 
+    /// Callers that wait for one peer at once, in [`Peer::ready`](crate::Peer::ready) and
+    /// [`Peer::wait_ready`](crate::Peer::wait_ready); more are answered [`Busy`](crate::ReadyError::Busy). Default 65,536.
+    pub fn max_waiters_per_peer(mut self, limit: usize) -> Self {
+        self.config.max_waiters_per_peer = limit;
+        self
+    }
+
+    /// What a peer gets that goes on failing; `None`: no more than the backoff. Default [`Breaker::default`].
+    pub fn breaker(mut self, breaker: impl Into<Option<Breaker>>) -> Self {
+        self.config.breaker = breaker.into();
+        self
+    }
+
     /// When to try again. Default [`Backoff::default`].
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.config.backoff = backoff;
@@ -157,8 +174,11 @@ impl<T: Transport> Builder<T> {
         }
         let mut config = self.config;
         let Backoff { base, cap, min_stable } = &mut config.backoff;
+        let open_for = config.breaker.iter_mut().map(|breaker| &mut breaker.open_for);
         for wait in
             [&mut config.connect_timeout, &mut config.close_timeout, &mut config.drain_deadline, base, cap, min_stable]
+                .into_iter()
+                .chain(open_for)
         {
             *wait = FOREVER.min(*wait);
         }

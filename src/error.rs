@@ -97,13 +97,6 @@ pub enum InsertError {
         /// The table's limit.
         limit: usize,
     },
-    /// The name's previous peer is still being removed, and a second connection would be in its way: the transport has one
-    /// slot per name, or a native connect has not returned. Wait for its removal to resolve.
-    #[error("peer \"{name}\" is still being removed; insert it when the removal has resolved")]
-    StillRemoving {
-        /// The name.
-        name: PeerName,
-    },
     /// The table is shut down.
     #[error("peer \"{name}\" not inserted: the table is shut down")]
     ShutDown {
@@ -183,6 +176,8 @@ pub enum Reason {
     Replaced,
     /// Leases or transfers of the last generation were not given back before the drain deadline.
     Undrained,
+    /// The peer that had its name before is not removed yet, and in its way.
+    WaitingForPredecessor,
     /// It is being removed, or was.
     Removed,
     /// The table is shut down.
@@ -212,6 +207,7 @@ impl fmt::Display for Reason {
             Reason::Incompatible => f.write_str("incompatible protocol"),
             Reason::Replaced => f.write_str("address replaced"),
             Reason::Undrained => f.write_str("old connection not drained"),
+            Reason::WaitingForPredecessor => f.write_str("waits for the name's former peer to be removed"),
             Reason::Removed => f.write_str("removed"),
             Reason::ShutDown => f.write_str("table shut down"),
             Reason::Unknown => f.write_str("no such peer"),
@@ -329,13 +325,22 @@ pub enum ReadyError {
         /// Whether it is the native close that does not return.
         closing: bool,
     },
-    /// Too many black-holed connects hold their threads; no attempt was made and none is counted.
-    #[error("peer \"{peer}\": {stuck} connects are stuck in the transport; try again in {retry_after:?}")]
+    /// The peer that had this name before is not removed yet, and a second connection would be in its way: the transport has
+    /// one slot per name, or a native connect of the old peer has not returned. Give back its leases; the snapshot lists it.
+    #[error("peer \"{peer}\": after {waited:?} the peer that had this name before is still being removed")]
+    WaitingForPredecessor {
+        /// The peer.
+        peer: PeerName,
+        /// How long ago this one was inserted.
+        waited: Duration,
+    },
+    /// Not now, and no fault of the peer: no attempt was made for this caller, and none is counted.
+    #[error("peer \"{peer}\" is busy: {cause}; try again in {retry_after:?}")]
     Busy {
         /// The peer.
         peer: PeerName,
-        /// How many connects are stuck.
-        stuck: usize,
+        /// With what.
+        cause: BusyCause,
         /// When to try again.
         retry_after: Duration,
     },
@@ -421,6 +426,52 @@ pub enum PublishError {
         /// What answered.
         known: crate::Incarnation,
     },
+}
+
+/// Why a caller can't wait for a peer.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BusyCause {
+    /// Native connects hang beyond their deadline: this peer's own, or so many (this number, in the table) that no thread
+    /// is left. Look at `stuck_connects` in the snapshot, or raise `max_stuck`.
+    StuckConnects(usize),
+    /// As many callers wait for this peer as may: this number. Raise `max_waiters_per_peer`, or shed load.
+    Waiters(usize),
+    /// All permits to connect are held: this number. For [`Peer::try_elect`](crate::Peer::try_elect) only; who waits stands
+    /// in line.
+    Permits(usize),
+}
+
+impl fmt::Display for BusyCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BusyCause::StuckConnects(stuck) => write!(f, "{stuck} native connects do not return"),
+            BusyCause::Waiters(limit) => write!(f, "{limit} callers wait for it"),
+            BusyCause::Permits(limit) => write!(f, "all {limit} permits to connect are held"),
+        }
+    }
+}
+
+impl ReadyError {
+    /// The peer that was waited for.
+    pub fn peer(&self) -> &PeerName {
+        match self {
+            ReadyError::Failed { peer, .. }
+            | ReadyError::Reported { peer, .. }
+            | ReadyError::TimedOut { peer, .. }
+            | ReadyError::Panicked { peer, .. }
+            | ReadyError::WrongIncarnation { peer, .. }
+            | ReadyError::BackingOff { peer, .. }
+            | ReadyError::Undrained { peer, .. }
+            | ReadyError::WaitingForPredecessor { peer, .. }
+            | ReadyError::Busy { peer, .. }
+            | ReadyError::Removed { peer }
+            | ReadyError::ShutDown { peer }
+            | ReadyError::Deadline { peer }
+            | ReadyError::WouldDeadlock { peer }
+            | ReadyError::DriverDied { peer } => peer,
+        }
+    }
 }
 
 /// Whether anything may have reached the peer.

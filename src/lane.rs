@@ -60,6 +60,7 @@ pub(crate) fn step<T: Transport>(slot: &Slot<T>, events: u32, permits: Permits) 
             lane.join_note();
         }
         lane.expire();
+        lane.look_at_predecessor();
         for bay in 0..2 {
             look_at_bay(lane, bay, &mut step);
         }
@@ -194,7 +195,8 @@ fn next_look<T: Transport>(lane: &mut Locked<'_, T>) -> Option<Instant> {
         _ => None,
     };
     let removers = slow.removal.iter().flat_map(|removal| removal.waiting.iter().map(|(deadline, _)| *deadline));
-    let next = places.chain(attempt).chain(election).chain(removers).min()?;
+    let predecessor = lane.predecessor_deadline();
+    let next = places.chain(attempt).chain(election).chain(predecessor).chain(removers).min()?;
     if slow.timer.is_some_and(|set| set > lane.now && set <= next) {
         return None;
     }

@@ -3,24 +3,39 @@
 //! The map is persistent: a snapshot with one name more shares all but one path with the one before, so filling a table is
 //! not quadratic. `ShutDown` is a state of the same snapshot, so no insert can slip in after shutdown's walk
 //! (loom-tests/names.rs).
+//!
+//! Where the native side has one slot per name, or a native connect of the name's last slot still runs, that slot is the
+//! *predecessor* of the next one, which may be inserted at once and connects when the predecessor is Removed.
 
 use crate::name::{PeerId, PeerName};
 use crate::slot::SlotRef;
 use crate::snapshot::Snapshot;
 use crate::transport::Transport;
 use rpds::HashTrieMapSync;
+use std::sync::Arc;
 
 pub(crate) enum State<T: Transport> {
     Open(HashTrieMapSync<PeerName, Entry<T>>),
     ShutDown,
 }
 
-#[derive(Clone)]
 pub(crate) enum Entry<T: Transport> {
-    Live(SlotRef<T>),
-    /// The name's slot is being removed, and a second one would be in its way. In the same snapshot as the live
-    /// ones, so that an insert can't fall between a removal's beginning and its end.
+    Live {
+        slot: SlotRef<T>,
+        /// Its predecessor, which is to tell it when it has left.
+        after: Option<PeerId>,
+    },
+    /// The name's slot is being removed, and a second connection would be in its way: whoever is inserted now waits for
+    /// it. In the same snapshot as the live ones, so that an insert can't fall between a removal's beginning and its end.
     Leaving(PeerId),
+}
+
+/// A slot to be named.
+pub(crate) struct New<T: Transport> {
+    pub(crate) name: PeerName,
+    pub(crate) slot: SlotRef<T>,
+    /// The slot it was told to wait for, if the name was leaving.
+    pub(crate) after: Option<PeerId>,
 }
 
 pub(crate) struct Names<T: Transport>(Snapshot<State<T>>);
@@ -42,8 +57,8 @@ impl<T: Transport> Names<T> {
         let state = self.0.look();
         look(match &**state {
             State::Open(map) => match map.get(name) {
-                Some(Entry::Live(slot)) => Found::Slot(slot),
-                Some(Entry::Leaving(_)) => Found::Leaving,
+                Some(Entry::Live { slot, .. }) => Found::Slot(slot),
+                Some(Entry::Leaving(id)) => Found::Leaving(*id),
                 None => Found::Nothing,
             },
             State::ShutDown => Found::ShutDown,
@@ -51,48 +66,75 @@ impl<T: Transport> Names<T> {
     }
 
     /// Adds all, in one replacement of the snapshot, or none.
-    pub(crate) fn add(&self, new: &[(PeerName, SlotRef<T>)]) -> Result<(), NotAdded> {
+    pub(crate) fn add(&self, new: &[New<T>]) -> Result<(), NotAdded> {
         let added = self.0.update(|state| {
             let State::Open(map) = state else { return Err(NotAdded::ShutDown) };
             let mut map = map.clone();
-            for (name, slot) in new {
-                if map.contains_key(name) {
-                    return Err(NotAdded::Taken);
-                }
-                map.insert_mut(name.clone(), Entry::Live(slot.clone()));
+            for New { name, slot, after } in new {
+                let after = match map.get(name) {
+                    None => None, // who was waited for has left meanwhile
+                    Some(Entry::Leaving(leaving)) if *after == Some(*leaving) => *after,
+                    Some(_) => return Err(NotAdded::Taken),
+                };
+                map.insert_mut(name.clone(), Entry::Live { slot: slot.clone(), after });
             }
             Ok(State::Open(map))
         });
         added.map(drop)
     }
 
-    /// The removal of `slot` has begun. `in_the_way`: its name is free only when it has [`left`](Self::left).
-    pub(crate) fn leave(&self, name: &PeerName, slot: &SlotRef<T>, in_the_way: bool) {
-        self.change(name, |entry| match entry {
-            Entry::Live(named) if named.is(slot) => Some(in_the_way.then(|| Entry::Leaving(slot.id()))),
+    /// The removal of `slot` has begun. `in_the_way`: whoever is inserted under its name waits until it has
+    /// [`left`](Self::left). A slot that still waits itself was never connected: it hands its predecessor on.
+    pub(crate) fn leave(&self, slot: &SlotRef<T>, name: &PeerName, in_the_way: bool, waits: impl Fn(PeerId) -> bool) {
+        let _ = self.change(name, |entry| match entry {
+            Entry::Live { slot: named, after } if named.is(slot) => {
+                let before = after.filter(|before| waits(*before));
+                Some(before.or(in_the_way.then(|| slot.id())).map(Entry::Leaving))
+            }
             _ => None,
         });
     }
 
-    /// The slot of `id` is Removed.
-    pub(crate) fn left(&self, name: &PeerName, id: PeerId) {
-        self.change(name, |entry| matches!(entry, Entry::Leaving(leaving) if *leaving == id).then_some(None));
+    /// The slot of `id` is Removed. Answers who waits for that.
+    pub(crate) fn left(&self, name: &PeerName, id: PeerId) -> Option<SlotRef<T>> {
+        let before = self.change(name, |entry| match entry {
+            Entry::Leaving(leaving) if *leaving == id => Some(None),
+            Entry::Live { slot, after } if *after == Some(id) => {
+                Some(Some(Entry::Live { slot: slot.clone(), after: None }))
+            }
+            _ => None,
+        });
+        match before.as_deref() {
+            Ok(State::Open(map)) => match map.get(name) {
+                Some(Entry::Live { slot, .. }) => Some(slot.clone()),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
-    /// `change` answers what the name's entry becomes, if it is to change.
-    fn change(&self, name: &PeerName, change: impl Fn(&Entry<T>) -> Option<Option<Entry<T>>>) {
-        let _ = self.0.update(|state| match state {
+    /// `change` answers what the name's entry becomes, if it is to change. Answers the names before.
+    fn change(
+        &self,
+        name: &PeerName,
+        change: impl Fn(&Entry<T>) -> Option<Option<Entry<T>>>,
+    ) -> Result<Arc<State<T>>, ()> {
+        self.0.update(|state| match state {
             State::Open(map) => match map.get(name).and_then(&change) {
                 Some(Some(entry)) => Ok(State::Open(map.insert(name.clone(), entry))),
                 Some(None) => Ok(State::Open(map.remove(name))),
                 None => Err(()),
             },
             State::ShutDown => Err(()),
-        });
+        })
     }
 
-    pub(crate) fn is_leaving(&self, name: &str) -> bool {
-        self.with(name, |found| matches!(found, Found::Leaving))
+    /// Which slot is to leave `name` before another one may connect.
+    pub(crate) fn leaving(&self, name: &str) -> Option<PeerId> {
+        self.with(name, |found| match found {
+            Found::Leaving(id) => Some(id),
+            _ => None,
+        })
     }
 
     /// Drops what was replaced, on the thread that may; answers whether somebody still looks at some of it.
@@ -110,7 +152,7 @@ impl<T: Transport> Names<T> {
             Ok(State::Open(map)) => map
                 .values()
                 .filter_map(|entry| match entry {
-                    Entry::Live(slot) => Some(slot.clone()),
+                    Entry::Live { slot, .. } => Some(slot.clone()),
                     Entry::Leaving(_) => None,
                 })
                 .collect(),
@@ -126,7 +168,7 @@ impl<T: Transport> Names<T> {
 /// What a name stands for.
 pub(crate) enum Found<'a, T: Transport> {
     Slot(&'a SlotRef<T>),
-    Leaving,
+    Leaving(PeerId),
     Nothing,
     ShutDown,
 }

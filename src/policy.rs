@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 /// Exponential backoff with full jitter: before attempt *n* + 1 a peer waits a random time between zero and
-/// `min(cap, base × 2ⁿ)`, where *n* counts the failures since it was last stable.
+/// `min(cap, base × 2ⁿ⁻¹)`, where *n* counts the failures since it was last stable. The time runs from the start of the
+/// attempt that failed, first or later, and from the failure of a generation that was Ready.
 ///
 /// Full jitter spreads the dials of many clients that lost one peer at the same instant evenly over the whole window
 /// (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
@@ -28,14 +29,63 @@ impl Backoff {
     pub fn delay(&self, failures: u32, random: u64) -> Duration {
         let doublings = failures.saturating_sub(1).min(63);
         let window = self.base.as_nanos().saturating_mul(1 << doublings).min(self.cap.as_nanos());
-        let window = u64::try_from(window).unwrap_or(u64::MAX);
-        Duration::from_nanos(((u128::from(window) * u128::from(random)) >> 64) as u64)
+        within(Duration::from_nanos(u64::try_from(window).unwrap_or(u64::MAX)), random)
     }
 
-    /// The failures that count after a generation ended that was Ready for `stable` (zero: it never was).
-    pub fn failures_after(&self, failures: u32, stable: Duration) -> u32 {
-        if stable >= self.min_stable && !stable.is_zero() { 1 } else { failures.saturating_add(1) }
+    /// The failures that count after a generation ended that was Ready for `stable` (`None`: it never was).
+    pub fn failures_after(&self, failures: u32, stable: Option<Duration>) -> u32 {
+        if stable.is_some_and(|stable| stable >= self.min_stable) { 1 } else { failures.saturating_add(1) }
     }
+}
+
+/// A circuit breaker for a peer that goes on failing: its next attempt waits much longer than the backoff's cap. When that
+/// time is over the breaker is half open: one attempt may start, if somebody asks, and its failure opens the breaker again.
+/// A connection that is published closes it; so does new metadata of another life
+/// ([`Peer::update`](crate::Peer::update)).
+///
+/// A whole table whose peers fail at once more likely has a fault of its own, or sees an outage that will end for all at
+/// once. So at most `max_open_percent` of the peers, and always one, may have an open breaker; the others back off as
+/// usual, and come back within the backoff's cap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Breaker {
+    /// Failures in a row, as the backoff counts them, that open it. Default 16: with the default backoff about half a
+    /// minute of failing, so that a process that is only restarted is not held up.
+    pub after: u32,
+    /// The longest it stays open after a failure; the shortest is half of it, by jitter. Default 30 s, the base ejection
+    /// time of Envoy's outlier detection.
+    pub open_for: Duration,
+    /// The share of the table's peers that may be open at once. Default 10, that of Envoy's outlier detection.
+    pub max_open_percent: u8,
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Breaker { after: 16, open_for: Duration::from_secs(30), max_open_percent: 10 }
+    }
+}
+
+impl Breaker {
+    /// Whether so many failures open it.
+    pub fn opens_at(&self, failures: u32) -> bool {
+        failures >= self.after
+    }
+
+    /// How long it stays open, given 64 random bits.
+    pub fn delay(&self, random: u64) -> Duration {
+        let half = self.open_for / 2;
+        half + within(self.open_for - half, random)
+    }
+
+    /// How many of so many peers may be open at once.
+    pub fn may_open(&self, peers: usize) -> usize {
+        (peers.saturating_mul(usize::from(self.max_open_percent)) / 100).max(1)
+    }
+}
+
+/// A time below `window`, given 64 random bits.
+fn within(window: Duration, random: u64) -> Duration {
+    let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
+    Duration::from_nanos(((u128::from(window) * u128::from(random)) >> 64) as u64)
 }
 
 #[cfg(test)]
@@ -61,9 +111,24 @@ mod tests {
     #[test]
     fn only_a_stable_generation_forgives() {
         let backoff = Backoff::default();
-        assert_eq!(backoff.failures_after(7, Duration::ZERO), 8);
-        assert_eq!(backoff.failures_after(7, Duration::from_secs(4)), 8);
-        assert_eq!(backoff.failures_after(7, Duration::from_secs(5)), 1);
-        assert_eq!(backoff.failures_after(u32::MAX, Duration::ZERO), u32::MAX);
+        assert_eq!(backoff.failures_after(7, None), 8);
+        assert_eq!(backoff.failures_after(7, Some(Duration::from_secs(4))), 8);
+        assert_eq!(backoff.failures_after(7, Some(Duration::from_secs(5))), 1);
+        assert_eq!(backoff.failures_after(u32::MAX, None), u32::MAX);
+    }
+
+    #[test]
+    fn a_breaker_opens_at_its_number_of_failures_for_at_least_half_of_its_time() {
+        let breaker = Breaker::default();
+        assert_eq!([15, 16, 17].map(|failures| breaker.opens_at(failures)), [false, true, true]);
+        assert_eq!(breaker.delay(0).as_millis(), 15_000);
+        assert_eq!(breaker.delay(u64::MAX).as_millis(), 29_999);
+    }
+
+    #[test]
+    fn one_peer_may_always_be_open_and_never_more_than_the_share() {
+        let breaker = Breaker::default();
+        assert_eq!([0, 1, 9, 10, 19, 20, 1_000].map(|peers| breaker.may_open(peers)), [1, 1, 1, 1, 1, 2, 100]);
+        assert_eq!(Breaker { max_open_percent: 255, ..breaker }.may_open(usize::MAX), usize::MAX / 100);
     }
 }

@@ -40,6 +40,8 @@ pub struct Record {
     pub attempts: u64,
     /// Failures in a row, as the backoff counts them.
     pub failures: u32,
+    /// Whether its [breaker](crate::Breaker) is open: the next attempt waits longer than the backoff's cap.
+    pub breaker_open: bool,
     /// When the next attempt may start, if one has failed.
     pub retry_at: Option<Instant>,
 }
@@ -232,6 +234,7 @@ mod tests {
             since: Instant::now(),
             attempts: 0,
             failures: 0,
+            breaker_open: false,
             retry_at: None,
         }
     }

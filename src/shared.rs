@@ -7,8 +7,9 @@ use crate::grant;
 use crate::name::{PeerId, PeerName};
 use crate::names::Names;
 use crate::note::Note;
+use crate::policy::Breaker;
 use crate::pool::{Job, Pool};
-use crate::queue::Queue;
+use crate::queue::{LOOK, Queue};
 use crate::region::{Region, RegionId};
 use crate::slab::Slab;
 use crate::slot::{Slot, SlotRef};
@@ -62,6 +63,8 @@ pub(crate) struct Shared<T: Transport> {
     jobs: AtomicU64,
     random: AtomicU64,
     local: Mutex<LocalFaults>,
+    /// Peers whose breaker is open. Publishes nothing.
+    open_breakers: AtomicUsize,
     pub(crate) no_text: Arc<str>,
     pub(crate) timed_out_text: Arc<str>,
 }
@@ -262,6 +265,7 @@ impl<T: Transport> Shared<T> {
             jobs: AtomicU64::new(1),
             random: AtomicU64::new(seed),
             local: Mutex::default(),
+            open_breakers: AtomicUsize::new(0),
             no_text: "".into(),
             timed_out_text: "the attempt did not end before connect_timeout".into(),
         })
@@ -320,19 +324,26 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    /// The removal of a slot has begun. Its name is free at once, unless a second native connect of the name could meet
-    /// the first: one slot per name, or a connect that has not returned.
+    /// The removal of a slot has begun. Who is inserted under its name connects at once, unless a second native connect of
+    /// the name could meet the first: one slot per name, or a connect that has not returned.
     pub(crate) fn leaves(&self, name: &PeerName, slot: &SlotRef<T>) {
         let in_the_way = self.has_one_slot_per_name() || slot.connecting.load(Ordering::Relaxed);
-        self.names.leave(name, slot, in_the_way);
+        self.names.leave(slot, name, in_the_way, |before| !self.has_ended(before));
         if slot.word().phase() == Phase::Removed {
             self.has_left(name, slot); // the lane was faster
         }
     }
 
-    /// A slot is Removed.
+    /// A slot is Removed: its successor may connect.
     pub(crate) fn has_left(&self, name: &PeerName, slot: &Slot<T>) {
-        self.names.left(name, slot.id());
+        if let Some(successor) = self.names.left(name, slot.id()) {
+            successor.tell(LOOK);
+        }
+    }
+
+    /// Whether the peer of `id` is Removed.
+    pub(crate) fn has_ended(&self, id: PeerId) -> bool {
+        self.slab.place(id.index).is_none_or(|slot| slot.has_ended(id.version))
     }
 
     /// Whether the native side has one slot per name.
@@ -386,6 +397,17 @@ impl<T: Transport> Shared<T> {
     pub(crate) fn close_later(&self, id: u64, job: Job) {
         self.closers.submit(id, job);
         self.queue.wake(); // it watches that none takes too long
+    }
+
+    /// Counts one more open breaker, unless there are as many as there may be.
+    pub(crate) fn breaker_opens(&self, breaker: &Breaker) -> bool {
+        let limit = breaker.may_open(self.live());
+        let fits = |open: usize| (open < limit).then(|| open + 1);
+        self.open_breakers.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+    }
+
+    pub(crate) fn breaker_closes(&self) {
+        self.open_breakers.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// A connect failed by a fault of this process: how long everybody waits.

@@ -125,6 +125,15 @@ impl<T: Transport> Slot<T> {
         Word::from_bits(self.word.load(Ordering::Acquire))
     }
 
+    /// Whether the life that `version` names, which has begun, is Removed or over. Needs no reference.
+    pub(crate) fn has_ended(&self, version: u32) -> bool {
+        // ord! Acquire, word before version: a word of a later life comes after that life's version, which then differs. The
+        //      word that reads Removed comes after everything of its life was closed.
+        //      model: names::a_successor_connects_when_its_predecessor_is_closed   fails if: successor-does-not-wait
+        let word = self.word();
+        self.version.load(Ordering::Acquire) != version || word.phase() == Phase::Removed
+    }
+
     pub(crate) fn bay(&self, bay: usize) -> &Bay<T::Connection> {
         &self.bays[bay]
     }

@@ -7,7 +7,7 @@ use crate::grant::{Access, Grant};
 use crate::inbox::Inbox;
 use crate::lease::Lease;
 use crate::name::{PeerId, PeerName};
-use crate::names::{Found, NotAdded};
+use crate::names::{Found, New, NotAdded};
 use crate::peer::{Peer, PeerStatus};
 use crate::region::{Region, RegionId, Slice};
 use crate::shared::{Registration, Shared, ShutdownRequest};
@@ -61,7 +61,9 @@ impl<T: Transport> PeerTable<T> {
         Builder::new(transport)
     }
 
-    /// Adds a peer; makes no native call. A live name with the same address answers the existing peer. Runs the address's
+    /// Adds a peer; makes no native call. A live name with the same address answers the existing peer. A name whose former
+    /// peer is still being removed may be inserted at once; where a second connection would be in its way, the new peer
+    /// connects when the old one is gone. Runs the address's
     /// `Eq` and `Display` on this thread, under no lock. Does not wait.
     ///
     /// # Errors
@@ -113,17 +115,17 @@ impl<T: Transport> PeerTable<T> {
 
     /// `None`: somebody else changed one of the names meanwhile.
     fn try_insert(&self, wanted: &[(PeerName, Arc<T::Address>)]) -> Result<Option<Vec<Peer<T>>>, InsertError> {
-        let mut slots: HashMap<PeerName, SlotRef<T>> = HashMap::new();
+        let mut slots: HashMap<PeerName, SlotRef<T>> = HashMap::with_capacity(wanted.len());
         let mut new = NotListed(Vec::new());
         for (name, address) in wanted {
             if slots.contains_key(name) {
                 continue;
             }
             let slot = match self.existing(name, address)? {
-                Some(slot) => slot,
-                None => {
-                    let slot = self.new_slot(name, address)?;
-                    new.0.push((name.clone(), slot.clone()));
+                Existing::Live(slot) => slot,
+                Existing::Nobody { after } => {
+                    let slot = self.new_slot(name, address, after)?;
+                    new.0.push(New { name: name.clone(), slot: slot.clone(), after });
                     slot
                 }
             };
@@ -140,47 +142,42 @@ impl<T: Transport> PeerTable<T> {
         }
     }
 
-    /// The live slot of `name`, if it has this address.
-    fn existing(&self, name: &PeerName, address: &Arc<T::Address>) -> Result<Option<SlotRef<T>>, InsertError> {
+    /// The live slot of `name`, if there is one and it has this address.
+    fn existing(&self, name: &PeerName, address: &Arc<T::Address>) -> Result<Existing<T>, InsertError> {
         let shared = self.shared();
-        let found = shared.names.with(name.as_str(), |found| match found {
-            Found::Slot(slot) => Ok(Some(slot.clone())),
-            Found::Nothing => Ok(None),
-            Found::Leaving => Err(InsertError::StillRemoving { name: name.clone() }),
+        let slot = shared.names.with(name.as_str(), |found| match found {
+            Found::Slot(slot) => Ok(Existing::Live(slot.clone())),
+            Found::Nothing => Ok(Existing::Nobody { after: None }),
+            Found::Leaving(id) => Ok(Existing::Nobody { after: Some(id) }),
             Found::ShutDown => Err(InsertError::ShutDown { name: name.clone() }),
         })?;
-        let Some(slot) = found else { return Ok(None) };
+        let Existing::Live(slot) = slot else { return Ok(slot) };
         let (live, phase) = locked(&slot, |lane| (lane.slow.address.clone(), lane.word().phase()));
         match live {
-            Some(live) if !matches!(phase, Phase::Removing | Phase::Removed) => {
-                if *live == **address {
-                    Ok(Some(slot))
-                } else {
-                    Err(conflict(name, &live, address))
-                }
-            }
+            Some(live) if !matches!(phase, Phase::Removing | Phase::Removed) => match *live == **address {
+                true => Ok(Existing::Live(slot)),
+                false => Err(conflict(name, &live, address)),
+            },
             // Its remover has not come to the names yet.
             _ => {
                 shared.leaves(name, &slot);
-                match phase {
-                    Phase::Removed => Ok(None),
-                    // Its place in the names says whether the name is free.
-                    _ if shared.names.is_leaving(name.as_str()) => {
-                        Err(InsertError::StillRemoving { name: name.clone() })
-                    }
-                    _ => Ok(None),
-                }
+                Ok(Existing::Nobody { after: shared.names.leaving(name.as_str()) })
             }
         }
     }
 
-    fn new_slot(&self, name: &PeerName, address: &Arc<T::Address>) -> Result<SlotRef<T>, InsertError> {
+    fn new_slot(
+        &self,
+        name: &PeerName,
+        address: &Arc<T::Address>,
+        after: Option<PeerId>,
+    ) -> Result<SlotRef<T>, InsertError> {
         let shared = self.shared();
         let limit = shared.config.max_peers;
         let too_many = || InsertError::TooManyPeers { name: name.clone(), limit };
         let generation = shared.next_generation();
         // Before the peer is counted: it shows the address, which may panic.
-        let slow = Slow::new(name.clone(), address.clone(), generation, shared.clock.now());
+        let slow = Slow::new(name.clone(), address.clone(), generation, shared.clock.now(), after);
         if !shared.count_peers(1) {
             return Err(too_many());
         }
@@ -220,7 +217,7 @@ impl<T: Transport> PeerTable<T> {
         self.shared().names.with(name, |found| match found {
             Found::Slot(slot) => Lease::enter(slot),
             Found::Nothing => Err(NotReady::nobody(Reason::Unknown)),
-            Found::Leaving => Err(NotReady::nobody(Reason::Removed)),
+            Found::Leaving(_) => Err(NotReady::nobody(Reason::Removed)),
             Found::ShutDown => Err(NotReady::nobody(Reason::ShutDown)),
         })
     }
@@ -288,12 +285,21 @@ impl<T: Transport> PeerTable<T> {
     }
 }
 
+/// What a name stands for when it is to be inserted.
+enum Existing<T: Transport> {
+    Live(SlotRef<T>),
+    Nobody {
+        /// The slot that has to be Removed before a new one may connect.
+        after: Option<PeerId>,
+    },
+}
+
 /// New slots that are not in the names yet. They end with this, also when a user's address panics.
-struct NotListed<T: Transport>(Vec<(PeerName, SlotRef<T>)>);
+struct NotListed<T: Transport>(Vec<New<T>>);
 
 impl<T: Transport> Drop for NotListed<T> {
     fn drop(&mut self) {
-        for (_, slot) in self.0.drain(..) {
+        for New { slot, .. } in self.0.drain(..) {
             locked(&slot, |lane| lane.discard());
         }
     }

@@ -42,18 +42,22 @@ impl<T: Transport> Peer<T> {
         let (text, incarnation) = (address.to_string().into(), address.incarnation());
         let new = NewAddress { address: Arc::new(address), text, incarnation };
         loop {
-            let removed = || UpdateError::Removed { peer: self.name().clone() };
-            let live = locked(self.slot(), |lane| lane.slow.address.clone()).ok_or_else(removed)?;
+            let live = locked(self.slot(), |lane| lane.address()).map_err(not_updated)?;
             if *live == *new.address {
                 return Ok(Updated::Same);
             }
-            match locked(self.slot(), |lane| lane.update(&live, &new)) {
-                Some(Ok(updated)) => return Ok(updated),
-                Some(Err(ReadyError::ShutDown { peer })) => return Err(UpdateError::ShutDown { peer }),
-                Some(Err(_)) => return Err(removed()),
-                None => {} // somebody else's update came first
+            // `None`: somebody else's update came first.
+            if let Some(updated) = locked(self.slot(), |lane| lane.update(&live, &new)) {
+                return updated.map_err(not_updated);
             }
         }
+    }
+}
+
+fn not_updated(error: ReadyError) -> UpdateError {
+    match error {
+        ReadyError::ShutDown { peer } => UpdateError::ShutDown { peer },
+        other => UpdateError::Removed { peer: other.peer().clone() },
     }
 }
 

@@ -1,8 +1,10 @@
 //! One attempt to connect: election, publish, failure, expiry, and who waits for it.
 
-use super::{Closing, Draining, Ended, Locked, Place, Quiescing};
-use crate::error::{NotElected, ReadyError, Reason};
+use super::{Closing, Draining, Ended, Locked, Place, Predecessor, Quiescing};
+use crate::builder::Config;
+use crate::error::{BusyCause, NotElected, ReadyError, Reason};
 use crate::name::{Incarnation, PeerName};
+use crate::policy::Breaker;
 use crate::queue::{LOOK, WANTED};
 use crate::shared::{Counted, Line};
 use crate::slot::SlotRef;
@@ -93,8 +95,9 @@ impl<T: Transport> Locked<'_, T> {
         let (note, taken) = self.slot.notes.take(generation);
         self.after.notes.push(taken);
         let stable = self.retire(generation, CloseReason::Failed);
+        let began = if stable.is_some() { self.now } else { self.slow.began.unwrap_or(self.now) };
         let blame = failure.as_ref().map_or(Blame::Peer, |failure| failure.blame);
-        self.back_off(blame, stable);
+        self.back_off(blame, stable, began);
         let (reason, text, outcome) = match (failure, note) {
             (Some(failure), _) => (failure.reason, Some(failure.text), Some(failure.outcome)),
             (None, Some(note)) => (Reason::Broken(note.native_code), Some(note.text), None),
@@ -114,29 +117,44 @@ impl<T: Transport> Locked<'_, T> {
         self.write_record(word, reason);
     }
 
-    /// Lets go of everything of a generation that the word no longer names. Answers for how long it was Ready.
-    pub(super) fn retire(&mut self, generation: Generation, why: CloseReason) -> Duration {
+    /// Lets go of everything of a generation that the word no longer names. Answers for how long it was Ready, if it was.
+    pub(super) fn retire(&mut self, generation: Generation, why: CloseReason) -> Option<Duration> {
         self.shut(why);
         self.free_reservation();
         if let Some(connect) = self.slow.connect.as_ref().filter(|connect| connect.generation == generation) {
             connect.cancel();
         }
-        self.slow.ready_since.take().map_or(Duration::ZERO, |since| self.now.duration_since(since))
+        self.slow.ready_since.take().map(|since| self.now.duration_since(since))
     }
 
-    fn back_off(&mut self, blame: Blame, stable: Duration) {
+    /// `began`: where the time of a failure that counts runs from.
+    fn back_off(&mut self, blame: Blame, stable: Option<Duration>, began: Instant) {
         let home = self.slot.home();
-        let backoff = &home.config.backoff;
-        let wait = match blame {
+        let retry_at = match blame {
             Blame::Peer => {
-                self.slow.failures = backoff.failures_after(self.slow.failures, stable);
-                backoff.delay(self.slow.failures, self.random)
+                self.slow.failures = home.config.backoff.failures_after(self.slow.failures, stable);
+                match home.config.breaker.as_ref().filter(|breaker| breaker.opens_at(self.slow.failures)) {
+                    Some(breaker) if self.open_breaker(breaker) => self.now + breaker.delay(self.random),
+                    _ => began + home.config.backoff.delay(self.slow.failures, self.random),
+                }
             }
-            Blame::Busy(wait) => wait,
-            Blame::Incompatible => backoff.cap,
-            Blame::Local => home.local_fault(self.now, self.random),
+            Blame::Busy(wait) => self.now + wait,
+            Blame::Incompatible => self.now + home.config.backoff.cap,
+            Blame::Local => self.now + home.local_fault(self.now, self.random),
         };
-        self.slow.retry_at = Some(self.now + wait);
+        self.slow.retry_at = Some(retry_at);
+    }
+
+    /// Whether this peer's breaker is open now; refused if too many others' are.
+    fn open_breaker(&mut self, breaker: &Breaker) -> bool {
+        self.slow.breaker_open = self.slow.breaker_open || self.home().breaker_opens(breaker);
+        self.slow.breaker_open
+    }
+
+    pub(super) fn close_breaker(&mut self) {
+        if std::mem::take(&mut self.slow.breaker_open) {
+            self.home().breaker_closes();
+        }
     }
 
     /// A note that came after its generation was settled joins the record.
@@ -158,7 +176,7 @@ impl<T: Transport> Locked<'_, T> {
         let word = self.word();
         let slow = &*self.slow;
         let failed = matches!(word.phase(), Phase::Idle | Phase::Failed) && slow.settled == word;
-        if !failed || slow.connect.is_some() || !self.slot.is_wanted(word.generation()) || self.free_bay().is_none() {
+        if !failed || self.predecessor().is_some() || slow.connect.is_some() || !self.slot.is_wanted(word.generation()) || self.free_bay().is_none() {
             return MayElect::No;
         }
         let not_before = [slow.retry_at, slow.busy_until, self.home().local_retry_at()].into_iter().flatten().max();
@@ -192,6 +210,9 @@ impl<T: Transport> Locked<'_, T> {
         if let Some(error) = self.not_now() {
             return Err(error.into());
         }
+        if self.predecessor().is_some() {
+            return Err(self.predecessor_error().into());
+        }
         if let Some(connect) = &self.slow.connect {
             return Err(NotElected::Connecting { peer, generation: connect.generation });
         }
@@ -200,12 +221,15 @@ impl<T: Transport> Locked<'_, T> {
         }
         let (home, line) = (self.slot.home(), self.line());
         if !home.connects.try_begin(line, &home.config) {
-            return Err(self.stuck_error().into());
+            let Config { max_concurrent_connects, connect_timeout, .. } = home.config;
+            return Err(self.busy(BusyCause::Permits(max_concurrent_connects), connect_timeout).into());
         }
-        self.elect(false).ok_or_else(|| {
+        let Some(elected) = self.elect(false) else {
             home.connects.returned(Counted::Permit(line));
-            NotElected::Connecting { peer, generation }
-        })
+            return Err(NotElected::Connecting { peer, generation });
+        };
+        self.after.events |= LOOK; // for the deadline
+        Ok(elected)
     }
 
     /// Starts an attempt. The caller has counted it in among the [`connects`](crate::shared::Connects) and has asked
@@ -225,6 +249,7 @@ impl<T: Transport> Locked<'_, T> {
         self.slot.connecting.store(true, Ordering::Relaxed);
         self.slow.trying = Some(generation);
         self.slow.attempts += 1;
+        self.slow.began = Some(self.now);
         self.slow.busy_until = None;
         self.write_record(connecting, Reason::Connecting);
         Some(Elected { generation, name: self.slow.name.clone(), address, deadline, cancelled })
@@ -260,6 +285,7 @@ impl<T: Transport> Locked<'_, T> {
                 self.slow.last_error = None;
                 self.slow.retry_at = None;
                 self.slow.timed_out = false;
+                self.close_breaker();
                 self.end_attempt(Ok(generation));
                 self.write_record(ready, Reason::Ready);
             }
@@ -307,8 +333,12 @@ impl<T: Transport> Locked<'_, T> {
 
     /// The native connect of an attempt that has ended goes on beyond its deadline: no other may start.
     fn stuck_error(&self) -> ReadyError {
-        let (home, peer) = (self.home(), self.slow.name.clone());
-        ReadyError::Busy { peer, stuck: home.connects.stuck(), retry_after: home.config.connect_timeout }
+        let home = self.home();
+        self.busy(BusyCause::StuckConnects(home.connects.stuck()), home.config.connect_timeout)
+    }
+
+    fn busy(&self, cause: BusyCause, retry_after: Duration) -> ReadyError {
+        ReadyError::Busy { peer: self.slow.name.clone(), cause, retry_after }
     }
 
     /// The native connect of `generation` is over, and so is the close of what came too late.
@@ -338,22 +368,62 @@ impl<T: Transport> Locked<'_, T> {
             // Not asked for again: if the running attempt fails, nobody has asked since.
             Phase::Connecting => {}
         }
+        // Whoever waits holds the cell; so does the slot.
+        let limit = self.home().config.max_waiters_per_peer;
+        if Arc::strong_count(&self.slow.cell) > limit {
+            let retry_after = self.home().config.backoff.base;
+            return Join::Ended(Err(self.busy(BusyCause::Waiters(limit), retry_after)));
+        }
         Join::Wait(self.slow.cell.clone())
     }
 
     /// Why no attempt may start before some time has passed or a native call is back.
     fn not_now(&self) -> Option<ReadyError> {
-        let peer = || self.slow.name.clone();
         let not_before = [self.slow.retry_at, self.home().local_retry_at()].into_iter().flatten().max();
         if let Some(retry_at) = not_before.filter(|at| *at > self.now) {
             let last_error = self.slow.last_error.clone().unwrap_or_else(|| self.home().no_text.clone());
-            return Some(ReadyError::BackingOff { peer: peer(), retry_at, last_error });
+            return Some(ReadyError::BackingOff { peer: self.slow.name.clone(), retry_at, last_error });
         }
         if let Some(busy_until) = self.slow.busy_until.filter(|at| *at > self.now) {
-            let (stuck, retry_after) = (self.home().connects.stuck(), busy_until - self.now);
-            return Some(ReadyError::Busy { peer: peer(), stuck, retry_after });
+            let cause = BusyCause::StuckConnects(self.home().connects.stuck());
+            return Some(self.busy(cause, busy_until - self.now));
+        }
+        if self.predecessor().is_some_and(|predecessor| predecessor.overdue) {
+            return Some(self.predecessor_error());
         }
         self.slow.connect.as_ref().filter(|connect| !connect.is_young()).map(|_| self.stuck_error())
+    }
+
+    /// Who is in the way, if the name's last slot still is.
+    pub(crate) fn predecessor(&self) -> Option<&Predecessor> {
+        self.slow.predecessor.as_ref().filter(|predecessor| !self.home().has_ended(predecessor.id))
+    }
+
+    fn predecessor_error(&self) -> ReadyError {
+        let waited = self.now.duration_since(self.slow.since);
+        ReadyError::WaitingForPredecessor { peer: self.slow.name.clone(), waited }
+    }
+
+    /// Forgets a predecessor that is gone; tells the waiters of one that takes too long, and the record.
+    pub(crate) fn look_at_predecessor(&mut self) {
+        let Some(waits_until) = self.predecessor_deadline() else {
+            if self.predecessor().is_none() {
+                self.slow.predecessor = None;
+            }
+            return;
+        };
+        if waits_until <= self.now {
+            self.slow.predecessor.iter_mut().for_each(|predecessor| predecessor.overdue = true);
+            let error = self.predecessor_error();
+            self.end_attempt(Err(error));
+            self.write_record(self.slow.settled, Reason::WaitingForPredecessor);
+        }
+    }
+
+    /// When who waits for the predecessor is to be told.
+    pub(crate) fn predecessor_deadline(&self) -> Option<Instant> {
+        let waits = self.word().phase() == Phase::Idle && self.predecessor().is_some_and(|before| !before.overdue);
+        waits.then(|| self.slow.since + self.home().config.drain_deadline)
     }
 
     /// What keeps the next attempt waiting, if a place does of which `counts` is true: leases or transfers of the old
@@ -393,6 +463,7 @@ impl<T: Transport> Locked<'_, T> {
     /// Answers the waiters that no thread is free for a connect; changes no word and counts no failure.
     pub(crate) fn answer_busy(&mut self, stuck: usize, retry_after: Duration) {
         self.slow.busy_until = Some(self.now + retry_after);
-        self.end_attempt(Err(ReadyError::Busy { peer: self.slow.name.clone(), stuck, retry_after }));
+        let error = self.busy(BusyCause::StuckConnects(stuck), retry_after);
+        self.end_attempt(Err(error));
     }
 }

@@ -19,7 +19,7 @@ pub(crate) use removal::{Removal, Removers};
 pub(crate) use update::NewAddress;
 
 use crate::error::{ReadyError, Reason};
-use crate::name::{Incarnation, PeerName};
+use crate::name::{Incarnation, PeerId, PeerName};
 use crate::note;
 use crate::peer::Removed;
 use crate::queue::{DRAINED, LOOK};
@@ -48,18 +48,24 @@ pub(crate) struct Slow<T: Transport> {
     trying: Option<Generation>,
     /// The word that the record is about.
     settled: Word,
+    /// When the last attempt began.
+    began: Option<Instant>,
     ready_since: Option<Instant>,
     cell: Arc<Cell<Ended>>,
     attempts: u64,
     failures: u32,
+    /// Counts among the table's open breakers.
+    breaker_open: bool,
     pub(crate) retry_at: Option<Instant>,
     /// No thread was free for a connect that was asked for; not a failure.
     pub(crate) busy_until: Option<Instant>,
     pub(crate) last_error: Option<Arc<str>>,
     reason: Reason,
-    since: Instant,
+    pub(crate) since: Instant,
     incarnation: Option<Incarnation>,
     pub(crate) removal: Option<Removal>,
+    /// Who had the name before and is in the way until it is Removed.
+    pub(crate) predecessor: Option<Predecessor>,
     /// The lane's own reference, from insert to Removed.
     lane: Option<SlotRef<T>>,
     /// Whether the slot stands in the driver's line for a permit.
@@ -68,6 +74,13 @@ pub(crate) struct Slow<T: Transport> {
     pub(crate) timed_out: bool,
     /// The earliest time the driver will look by itself.
     pub(crate) timer: Option<Instant>,
+}
+
+/// The slot that had a name before.
+pub(crate) struct Predecessor {
+    pub(crate) id: PeerId,
+    /// It was waited for until the drain deadline, and waiters were told.
+    pub(crate) overdue: bool,
 }
 
 /// What a bay is used for.
@@ -132,7 +145,13 @@ pub(crate) struct ToClose<C> {
 }
 
 impl<T: Transport> Slow<T> {
-    pub(crate) fn new(name: PeerName, address: Arc<T::Address>, generation: Generation, now: Instant) -> Self {
+    pub(crate) fn new(
+        name: PeerName,
+        address: Arc<T::Address>,
+        generation: Generation,
+        now: Instant,
+        after: Option<PeerId>,
+    ) -> Self {
         Slow {
             name,
             address_text: address.to_string().into(),
@@ -142,16 +161,19 @@ impl<T: Transport> Slow<T> {
             connect: None,
             trying: None,
             settled: Word::new(generation, Phase::Idle),
+            began: None,
             ready_since: None,
             cell: Arc::new(Cell::new()),
             attempts: 0,
             failures: 0,
+            breaker_open: false,
             retry_at: None,
             busy_until: None,
             last_error: None,
             reason: Reason::NotAsked,
             since: now,
             removal: None,
+            predecessor: after.map(|id| Predecessor { id, overdue: false }),
             lane: None,
             in_line: false,
             timed_out: false,
@@ -259,7 +281,7 @@ impl<T: Transport> Locked<'_, T> {
         self.slot.word()
     }
 
-    fn home(&self) -> &Shared<T> {
+    pub(crate) fn home(&self) -> &Shared<T> {
         self.slot.home()
     }
 
@@ -323,6 +345,7 @@ impl<T: Transport> Locked<'_, T> {
             since: slow.since,
             attempts: slow.attempts,
             failures: slow.failures,
+            breaker_open: slow.breaker_open,
             retry_at: slow.retry_at,
         };
         self.after.retired.push(self.slot.record.replace(draft, record));

@@ -44,6 +44,7 @@ impl<T: Transport> Locked<'_, T> {
             connect.cancel();
         }
         self.slow.trying = None;
+        self.close_breaker();
         let error = self.removed_error();
         self.end_attempt(Err(error));
         self.write_record(Word::new(generation, Phase::Removing), self.removed_reason());

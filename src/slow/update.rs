@@ -21,6 +21,11 @@ pub(crate) struct NewAddress<A> {
 }
 
 impl<T: Transport> Locked<'_, T> {
+    /// A counted copy of the peer's address, to be compared after unlock.
+    pub(crate) fn address(&self) -> Result<Arc<T::Address>, ReadyError> {
+        self.slow.address.clone().ok_or_else(|| self.removed_error())
+    }
+
     /// Puts `new` in place of the address the caller has `seen` and compared. `None`: it is not the peer's any more.
     pub(crate) fn update(
         &mut self,
@@ -85,5 +90,6 @@ impl<T: Transport> Locked<'_, T> {
         self.slow.failures = 0;
         self.slow.retry_at = None;
         self.slow.timed_out = false;
+        self.close_breaker();
     }
 }

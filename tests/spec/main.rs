@@ -6,7 +6,9 @@
 mod common;
 
 mod bad_input;
+mod breaking;
 mod closing;
+mod electing;
 mod exact_removal;
 mod extremes;
 mod grants;

@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use peerage::transport::memory::{Ending, Step};
-use peerage::{Capabilities, Phase, ReadyError, Reason};
+use peerage::{BusyCause, Capabilities, Phase, ReadyError, Reason};
 use std::collections::HashSet;
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -73,7 +73,7 @@ fn the_next_native_connect_waits_until_a_stuck_one_has_returned_and_its_connecti
     assert!(matches!(block_on(waiter), Err(ReadyError::TimedOut { .. })));
     world.wait_out_backoff(&peer);
     match block_on(peer.ready()) {
-        Err(ReadyError::Busy { stuck: 1, .. }) => {}
+        Err(ReadyError::Busy { cause: BusyCause::StuckConnects(1), .. }) => {}
         other => panic!("{other:?}"),
     }
     assert!(peer.lease().is_err(), "this asks");

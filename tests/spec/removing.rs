@@ -1,8 +1,8 @@
 //! `remove` says what really happened, everybody who removes is told the same, and the name is free at once.
 
 use crate::common::*;
-use peerage::transport::memory::{CloseAnswer, MemoryAddress, Step};
-use peerage::{Capabilities, InsertError, Phase, Removed};
+use peerage::transport::memory::{CloseAnswer, Step};
+use peerage::{Capabilities, Phase, ReadyError, Reason, Removed};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -100,36 +100,93 @@ fn a_name_is_free_once_its_removal_has_begun_where_two_connections_are_allowed()
 }
 
 #[test]
-fn a_name_is_taken_until_its_removal_has_ended_where_the_native_side_has_one_slot_per_name() {
+fn a_name_inserted_again_connects_when_its_former_peer_is_gone_where_the_native_side_has_one_slot_per_name() {
     let world = world_of(Capabilities::NATIVE_CLOSE, |builder| builder);
     let old = world.connected("p");
     let lease = old.lease().unwrap();
     let removal = old.remove(world.after(HOUR));
-    match world.table.insert("p", MemoryAddress::new("p")).unwrap_err() {
-        InsertError::StillRemoving { name } => assert_eq!(name.as_str(), "p"),
-        error => panic!("{error:?}"),
-    }
+    let new = world.peer("p");
+    let mut waiting = new.ready();
+    assert!(poll_once(&mut waiting).is_pending());
+    world.settle();
+    assert_eq!((new.phase(), world.connects("p"), world.closes("p")), (Phase::Idle, 1, 0));
     drop(lease);
     assert_eq!(block_on(removal), Removed::Removed);
-    world.connected("p");
-    assert_eq!(world.memory.counts("p").open_max, 1);
+    assert!(block_on(waiting).unwrap() > old.generation());
+    assert_eq!((world.connects("p"), world.closes("p"), world.memory.counts("p").open_max), (2, 1, 1));
 }
 
 #[test]
-fn a_name_is_taken_while_a_native_connect_of_its_former_peer_runs() {
+fn a_name_inserted_again_connects_when_the_native_connect_of_its_former_peer_is_back() {
     let world = world();
     let hold = world.memory.steps().hold(Step::Connect, "p");
     let old = world.peer("p");
     assert!(old.lease().is_err());
     hold.wait_reached(1);
     let removal = old.remove(world.after(HOUR));
-    let again = world.table.insert("p", MemoryAddress::new("p"));
-    assert!(matches!(again, Err(InsertError::StillRemoving { .. })), "{again:?}");
+    let new = world.peer("p");
+    assert!(new.lease().is_err());
+    world.settle();
+    assert_eq!((new.phase(), world.connects("p")), (Phase::Idle, 1));
     hold.release();
     assert_eq!(block_on(removal), Removed::Removed);
-    world.connected("p");
+    block_on(new.ready()).unwrap();
     let counts = world.memory.counts("p");
     assert_eq!((counts.connecting_max, counts.duplicate_connects), (1, 0));
+}
+
+#[test]
+fn who_waits_behind_a_former_peer_that_does_not_go_is_told_at_the_drain_deadline_and_connects_when_it_has_gone() {
+    let world = world_of(Capabilities::NATIVE_CLOSE, |builder| builder.drain_deadline(SECOND));
+    let old = world.connected("p");
+    let lease = old.lease().unwrap();
+    let removal = old.remove(world.after(HOUR));
+    let new = world.peer("p");
+    let mut waiting = new.ready();
+    assert!(poll_once(&mut waiting).is_pending());
+    world.settle();
+    world.advance(SECOND);
+    let told = |outcome| matches!(outcome, Err(ReadyError::WaitingForPredecessor { waited: SECOND, .. }));
+    assert!(told(block_on(waiting)));
+    assert!(told(block_on(new.ready())), "and so is who comes later, at once");
+    assert_eq!(new.lease().unwrap_err().reason, Reason::WaitingForPredecessor);
+    drop(lease);
+    assert_eq!(block_on(removal), Removed::Removed);
+    block_on(new.ready()).unwrap();
+}
+
+#[test]
+fn a_successor_removed_first_hands_its_predecessor_on() {
+    let world = world_of(Capabilities::NATIVE_CLOSE, |builder| builder);
+    let old = world.connected("p");
+    let lease = old.lease().unwrap();
+    let removal = old.remove(world.after(HOUR));
+    for _ in 0..3 {
+        let between = world.peer("p");
+        assert!(between.lease().is_err());
+        assert_eq!(block_on(between.remove(world.after(HOUR))), Removed::Removed, "it has nothing to wait for");
+    }
+    let new = world.peer("p");
+    let mut waiting = new.ready();
+    assert!(poll_once(&mut waiting).is_pending());
+    world.settle();
+    assert_eq!((new.phase(), world.connects("p")), (Phase::Idle, 1));
+    drop(lease);
+    assert_eq!(block_on(removal), Removed::Removed);
+    block_on(waiting).unwrap();
+    assert_eq!((world.connects("p"), world.memory.counts("p").open_max), (2, 1));
+}
+
+#[test]
+fn a_name_is_removed_and_inserted_a_thousand_times_without_a_refusal() {
+    let world = world_of(Capabilities::NATIVE_CLOSE, |builder| builder);
+    for round in 1..=1000 {
+        let peer = world.peer("p");
+        block_on(peer.ready()).unwrap();
+        drop(peer.remove(world.after(HOUR)));
+        assert_eq!(world.connects("p"), round);
+    }
+    assert_eq!(world.memory.counts("p").open_max, 1);
 }
 
 #[test]

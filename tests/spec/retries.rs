@@ -74,7 +74,7 @@ fn who_waits_is_told_when_the_backoff_ends_and_does_not_sleep_through_it() {
 #[test]
 fn the_backoff_doubles_its_window_up_to_the_cap_and_draws_a_time_within_it() {
     let backoff = Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(8), min_stable: HOUR };
-    let world = world_with(|builder| builder.backoff(backoff.clone()));
+    let world = world_with(|builder| builder.backoff(backoff.clone()).breaker(None));
     let peer = world.peer("p");
     world.memory.steps().fail_next(Step::Connect, "p", 64, broken());
     let mut waits = Vec::new();

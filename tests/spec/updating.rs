@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use peerage::transport::memory::{Memory, MemoryAddress, Step};
-use peerage::{Capabilities, DataPlane, Incarnation, Peer, Phase, ReadyError, Reason, UpdateError, Updated};
+use peerage::{Capabilities, Incarnation, Peer, Phase, ReadyError, Reason, UpdateError, Updated};
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -34,7 +34,7 @@ fn an_idle_peer_takes_the_address_and_makes_no_call() {
     assert_eq!(peer.update(MemoryAddress::new("q")), Ok(Updated::Stored));
     world.settle();
     let record = peer.record().unwrap();
-    assert_eq!((record.phase, &*record.address, world.connects("p")), (Phase::Idle, "q", 0));
+    assert_eq!((record.phase, &*record.address, world.connects("p")), (Phase::Idle, "memory:q", 0));
     block_on(peer.ready()).unwrap();
     assert_eq!(peer.record().unwrap().incarnation, Some(world.fabric.node("q").incarnation()));
 }

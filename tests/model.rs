@@ -21,12 +21,16 @@
 //!     say and count nothing.
 //! 10. Attempts end: at their deadline, by a report, by a removal. What comes too late, or from another incarnation than
 //!     the address names, is closed and never seen; until then its peer does not connect again.
-//! 11. Removal. It ends as Removed or Leaked when nothing of the peer is left, and as StillBusy at the caller's deadline;
-//!     the name is free at once, or when it ends where there is one slot per name.
+//! 11. Removal. It ends as Removed or Leaked when nothing of the peer is left, and as StillBusy at the caller's deadline.
 //! 12. Transfers. Each ends once, as Done or Unknown, as the model says; its pages are held until it is quiescent.
 //! 13. Grants. Nothing is admitted under a revoked one; it ends with the connection it is bound to; shutdown revokes all.
 //! 14. Registrations. A region in use is not taken back, by nobody.
-//! 15. Shutdown. It ends at its deadline at the latest, and its report is what the model has left.
+//! 15. Updates. An address that may be another process retires the generation and forgets the backoff, counts no failure,
+//!     and who waits goes on waiting; one that is the same process keeps the connection where the transport can.
+//! 16. Tickets. A user's ticket is an attempt like any other: one at a time, ended once, undone when it comes too late.
+//! 17. Names used again. Where a second connection would be in the way, a new peer connects when the one before is Removed,
+//!     and who waits for longer than the drain deadline is told.
+//! 18. Shutdown. It ends at its deadline at the latest, and its report is what the model has left.
 //!
 //! A sequence that fails is shrunk and printed as a test to paste below. `PEERAGE_MODEL_CASES=20000` runs as many
 //! sequences; `PEERAGE_MODEL_OPS=300` makes them as long.

@@ -406,12 +406,13 @@ impl<T: Transport> Locked<'_, T> {
 
     /// Forgets a predecessor that is gone; tells the waiters of one that takes too long, and the record.
     pub(crate) fn look_at_predecessor(&mut self) {
-        let Some(waits_until) = self.predecessor_deadline() else {
-            if self.predecessor().is_none() {
-                self.slow.predecessor = None;
+        if self.predecessor().is_none() {
+            let gone = self.slow.predecessor.take();
+            if gone.is_some_and(|before| before.overdue) && self.slow.settled.phase() == Phase::Idle {
+                self.write_record(self.slow.settled, Reason::NotAsked);
             }
-            return;
-        };
+        }
+        let Some(waits_until) = self.predecessor_deadline() else { return };
         if waits_until <= self.now {
             self.slow.predecessor.iter_mut().for_each(|predecessor| predecessor.overdue = true);
             let error = self.predecessor_error();

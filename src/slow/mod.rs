@@ -227,7 +227,7 @@ fn section<'a, T: Transport, R>(
     f: impl FnOnce(&mut Locked<'_, T>) -> R,
 ) -> Option<R> {
     let home = slot.home();
-    let (now, random) = (home.clock.now(), home.random());
+    let random = home.random();
     let drafts = (0..TRANSITIONS).map(|_| Draft::new()).collect();
     let fresh = (0..TRANSITIONS).map(|_| Arc::new(Cell::new())).collect();
     let flag = Some(Arc::new(AtomicBool::new(false)));
@@ -243,6 +243,8 @@ fn section<'a, T: Transport, R>(
     };
     let mut guard = lock()?;
     let slow = guard.as_mut().expect("a counted slot has a life");
+    // Not before the lock: what an earlier section wrote must not lie in the future.
+    let now = home.clock.now();
     let mut locked = Locked { slot, slow, now, random, drafts, fresh, flag, after };
     let answer = f(&mut locked);
     let Locked { drafts, fresh, flag, after, .. } = locked;
@@ -294,6 +296,9 @@ impl<T: Transport> Locked<'_, T> {
     pub(crate) fn start_lane(&mut self, lane: SlotRef<T>) {
         self.slow.lane = Some(lane);
         self.write_record(self.slow.settled, Reason::NotAsked);
+        if self.slow.predecessor.is_some() {
+            self.look_after_this(); // for its deadline
+        }
     }
 
     /// Stops admission to every live bay that the word no longer names.

@@ -23,7 +23,8 @@ pub(crate) struct NewAddress<A> {
 impl<T: Transport> Locked<'_, T> {
     /// A counted copy of the peer's address, to be compared after unlock.
     pub(crate) fn address(&self) -> Result<Arc<T::Address>, ReadyError> {
-        self.slow.address.clone().ok_or_else(|| self.removed_error())
+        let leaving = matches!(self.word().phase(), Phase::Removing | Phase::Removed);
+        self.slow.address.clone().filter(|_| !leaving).ok_or_else(|| self.removed_error())
     }
 
     /// Puts `new` in place of the address the caller has `seen` and compared. `None`: it is not the peer's any more.

@@ -160,6 +160,25 @@ pub(crate) enum Op {
         which: Which,
         within: u8,
     },
+    /// Addresses as in `Insert`.
+    Update {
+        handle: u8,
+        address: u8,
+    },
+    /// By hand: the ticket is ended by one of the next three.
+    Elect {
+        handle: u8,
+    },
+    /// Connects on the test's thread, and publishes or fails as that ends.
+    Publish {
+        ticket: u8,
+    },
+    FailTicket {
+        ticket: u8,
+    },
+    DropTicket {
+        ticket: u8,
+    },
     Write {
         lease: u8,
     },
@@ -199,12 +218,17 @@ impl Op {
         let which = if b.is_multiple_of(2) { Which::Current } else { Which::Old(b / 2) };
         let at = [At::Connect, At::Close, At::Complete][usize::from(b) % 3];
         let elsewhere = b % 4 == 3;
+        let address = [0, 0, 0, 0, 0, 2, 2, 1][usize::from(b) % 8];
         match kind {
-            0..=15 => Op::Insert { name: a, address: [0, 0, 0, 0, 0, 2, 2, 1][usize::from(b) % 8] },
+            0..=15 => Op::Insert { name: a, address },
             24..=31 => Op::Find { name: a },
             32..=37 => Op::CloneHandle { handle: a },
             38..=45 => Op::DropHandle { handle: a },
-            46..=77 => Op::Lease { handle: a, elsewhere },
+            46..=67 => Op::Lease { handle: a, elsewhere },
+            68..=71 => Op::Update { handle: a, address: b % 3 },
+            72..=75 => Op::Elect { handle: a },
+            76 => Op::FailTicket { ticket: a },
+            77 => Op::DropTicket { ticket: a },
             78..=83 => Op::LeaseByName { name: a },
             84..=91 => Op::LeaseById { peer: a },
             92..=109 => Op::DropLease { lease: a, elsewhere },
@@ -241,7 +265,8 @@ impl Op {
             227..=228 => Op::Borrow { grant: a, node: b },
             229 => Op::Register,
             230..=231 => Op::Deregister,
-            232..=254 => Op::Advance { by: a },
+            232..=236 => Op::Publish { ticket: a },
+            237..=254 => Op::Advance { by: a },
             255 => Op::Shutdown { within: c },
         }
     }

@@ -60,11 +60,14 @@ impl Model {
             }
             Op::NativeError { name } => {
                 let name = usize::from(name) % NAMES;
-                let of_name = |model: &Model, link: &Link| model.peers[link.peer].name == name && !link.ended;
+                let of_name = |model: &Model, link: &Link| model.peers[link.peer].name == name && link.begun && !link.ended;
                 self.break_links(of_name, Some(NATIVE_CODE))
             }
             Op::LateError { link } => {
                 let link = &self.links[pick(link, self.links.len())?];
+                if !link.begun {
+                    return None;
+                }
                 self.reported(vec![(link.peer, link.generation)], Some(LATE_CODE))
             }
             Op::Ready { handle } => self.ready(self.handles[pick(handle, self.handles.len())?]),
@@ -102,6 +105,28 @@ impl Model {
                 } else {
                     Answer::NotReady(self.explain(peer))
                 }
+            }
+            Op::Update { handle, address } => {
+                let peer = self.handles[pick(handle, self.handles.len())?];
+                let address = self.address(self.peers[peer].name, address);
+                self.update(peer, address)
+            }
+            Op::Elect { handle } => self.elect_by_hand(self.handles[pick(handle, self.handles.len())?]),
+            Op::Publish { ticket } => {
+                let ticket = pick(ticket, self.tickets.len())?;
+                let native = &self.native[self.peers[self.links[self.tickets[ticket]].peer].name];
+                if native.connect_held.is_some() || native.connects.front() == Some(&ConnectEnd::Panic) {
+                    return None; // it would hold or end the test
+                }
+                self.publish(ticket)
+            }
+            Op::FailTicket { ticket } => {
+                let ticket = pick(ticket, self.tickets.len())?;
+                self.give_up(ticket, Ended::Failed)
+            }
+            Op::DropTicket { ticket } => {
+                let ticket = pick(ticket, self.tickets.len())?;
+                self.give_up(ticket, Ended::Reported)
             }
             Op::Write { lease } => {
                 let link = self.leases[pick(lease, self.leases.len())?];
@@ -168,17 +193,20 @@ impl Model {
         })
     }
 
+    fn address(&self, name: usize, number: u8) -> Address {
+        let node = if number == 1 { (name + 1) % NAMES } else { name };
+        Address { node, incarnation: (number == 2).then(|| self.nodes[node].incarnation) }
+    }
+
     fn insert(&mut self, name: usize, address: u8) -> Answer {
-        let node = if address == 1 { (name + 1) % NAMES } else { name };
-        let incarnation = (address == 2).then(|| self.nodes[node].incarnation);
-        let address = Address { node, incarnation };
-        match self.names[name] {
+        let address = self.address(name, address);
+        let predecessor = match self.names[name] {
             _ if self.shut_down => return Answer::Error("ShutDown"),
-            Entry::Leaving(_) => return Answer::Error("StillRemoving"),
             Entry::Live(peer) if self.peers[peer].address == address => return self.handle(peer),
             Entry::Live(_) => return Answer::Error("NameConflict"),
-            Entry::Free => {}
-        }
+            Entry::Leaving(peer) => Some(Predecessor { peer, overdue: false }),
+            Entry::Free => None,
+        };
         if self.live() >= MAX_PEERS {
             return Answer::Error("TooManyPeers");
         }
@@ -194,16 +222,104 @@ impl Model {
             failures: 0,
             retry_at: None,
             has_error: false,
-            incarnation,
+            incarnation: address.incarnation,
             had: vec![generation],
             wanted: None,
+            began: self.now,
             ready_since: None,
             connect: None,
+            predecessor,
             removal: None,
         });
         let peer = self.peers.len() - 1;
         self.names[name] = Entry::Live(peer);
         self.handle(peer)
+    }
+
+    fn update(&mut self, peer: usize, address: Address) -> Answer {
+        let Peer { phase, generation, incarnation: known, reason, .. } = self.peers[peer];
+        if matches!(phase, Phase::Removing | Phase::Removed) {
+            return Answer::Error(if self.removed(peer) == Ended::ShutDown { "ShutDown" } else { "Removed" });
+        }
+        if self.peers[peer].address == address {
+            return Answer::Updated("Same");
+        }
+        let same_life = known.is_some() && known == address.incarnation;
+        let at = &mut self.peers[peer];
+        at.address = address;
+        at.incarnation = address.incarnation.or(known);
+        let updated = match phase {
+            Phase::Ready | Phase::Connecting if same_life && self.setup.overlap => "Kept",
+            Phase::Ready | Phase::Connecting => {
+                self.shut(peer);
+                let at = &mut self.peers[peer];
+                (at.ready_since, at.retry_at, at.has_error) = (None, None, false);
+                at.wanted = Some(generation);
+                self.change(peer, Phase::Failed, generation, Reason::Replaced);
+                "Retired"
+            }
+            _ => {
+                self.change(peer, phase, generation, reason);
+                "Stored"
+            }
+        };
+        if !same_life {
+            (self.peers[peer].failures, self.peers[peer].retry_at) = (0, None);
+        }
+        Answer::Updated(updated)
+    }
+
+    fn elect_by_hand(&mut self, peer: usize) -> Answer {
+        let at = &self.peers[peer];
+        match at.phase {
+            Phase::Ready => return Answer::Error("Ready"),
+            Phase::Connecting => return Answer::Error("Connecting"),
+            Phase::Removing | Phase::Removed => {
+                return Answer::Error(if self.removed(peer) == Ended::ShutDown { "ShutDown" } else { "Removed" });
+            }
+            _ => {}
+        }
+        match self.not_now(peer) {
+            Some(Ended::BackingOff(_)) => return Answer::Error("BackingOff"),
+            Some(Ended::Busy) => return Answer::Error("Busy"),
+            Some(_) => return Answer::Error("WaitingForPredecessor"),
+            None if self.predecessor(peer).is_some() => return Answer::Error("WaitingForPredecessor"),
+            None if at.connect.is_some() => return Answer::Error("Connecting"),
+            None => {}
+        }
+        let Some(bay) = self.free_bay(peer) else { return Answer::Error("Undrained") };
+        self.tickets.push(self.links.len());
+        self.start(peer, bay, true);
+        Answer::Done
+    }
+
+    fn publish(&mut self, ticket: usize) -> Answer {
+        let link = self.tickets.remove(ticket);
+        let Link { peer, generation, .. } = self.links[link];
+        let current = self.is_attempt(peer, generation);
+        self.begin_connect(link);
+        self.pass_connects(peer);
+        match self.links[link].stage {
+            Stage::Live => Answer::Done,
+            Stage::Over => Answer::Error("Failed"),
+            _ if current || self.wrong(link) => Answer::Error("WrongIncarnation"),
+            _ => Answer::Error("Superseded"),
+        }
+    }
+
+    /// A ticket that is not published.
+    fn give_up(&mut self, ticket: usize, ended: impl Fn(Gen) -> Ended) -> Answer {
+        let link = self.tickets.remove(ticket);
+        let Link { peer, generation, .. } = self.links[link];
+        self.links[link].ended = true;
+        self.links[link].stage = Stage::Over;
+        self.links[link].bay = None;
+        if self.is_attempt(peer, generation) {
+            let (reason, ended) = (Reason::ConnectFailed(None), ended(generation));
+            self.fail(peer, Failure { reason, retry: Blame::Peer, ended });
+        }
+        self.peers[peer].connect = None;
+        Answer::Done
     }
 
     fn handle(&mut self, peer: usize) -> Answer {
@@ -329,14 +445,8 @@ impl Model {
             Phase::Ready => return Some(Ended::Ready(at.generation)),
             Phase::Removing | Phase::Removed => return Some(self.removed(peer)),
             Phase::Idle | Phase::Failed => {
-                if let Some(retry_at) = self.retry_at(peer).filter(|at| *at > self.now) {
-                    return Some(Ended::BackingOff(retry_at));
-                }
-                if self.peers[peer].connect.is_some_and(|connect| !connect.young) {
-                    return Some(Ended::Busy);
-                }
-                if let Some(undrained) = self.undrained(peer) {
-                    return Some(undrained);
+                if let Some(ended) = self.not_now(peer).or_else(|| self.undrained(peer)) {
+                    return Some(ended);
                 }
                 let at = &mut self.peers[peer];
                 at.wanted = Some(at.generation);
@@ -345,6 +455,16 @@ impl Model {
             _ => {}
         }
         None
+    }
+
+    /// Why no attempt may start.
+    fn not_now(&self, peer: usize) -> Option<Ended> {
+        let late = |connect: Connect| !connect.young;
+        match self.retry_at(peer).filter(|at| *at > self.now) {
+            Some(retry_at) => Some(Ended::BackingOff(retry_at)),
+            None if self.predecessor(peer).is_some_and(|before| before.overdue) => Some(Ended::WaitingForPredecessor),
+            None => self.peers[peer].connect.is_some_and(late).then_some(Ended::Busy),
+        }
     }
 
     pub(super) fn removed(&self, peer: usize) -> Ended {
@@ -412,7 +532,11 @@ impl Model {
         self.resolve_waiters(peer, self.removed(peer));
         self.change(peer, Phase::Removing, generation, if shutdown { Reason::ShutDown } else { Reason::Removed });
         let in_the_way = !self.setup.overlap || self.peers[peer].connect.is_some();
-        self.names[name] = if in_the_way { Entry::Leaving(peer) } else { Entry::Free };
+        self.names[name] = match self.predecessor(peer) {
+            Some(before) => Entry::Leaving(before.peer), // handed on
+            None if in_the_way => Entry::Leaving(peer),
+            None => Entry::Free,
+        };
     }
 
     pub(super) fn gone(&self, peer: usize) -> Gone {

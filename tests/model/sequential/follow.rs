@@ -26,6 +26,7 @@ impl Model {
             for peer in 0..self.peers.len() {
                 self.pass_connects(peer);
                 self.expire(peer);
+                self.look_at_predecessor(peer);
                 self.drain_and_close(peer);
                 self.finish_removal(peer);
                 self.elect(peer);
@@ -57,23 +58,80 @@ impl Model {
         let at = &self.peers[peer];
         let due = matches!(at.phase, Phase::Idle | Phase::Failed)
             && at.connect.is_none()
+            && self.predecessor(peer).is_none()
             && at.wanted == Some(at.generation)
             && !at.retry_at.is_some_and(|retry| retry.is_after(self.now));
         let Some(bay) = self.free_bay(peer).filter(|_| due) else { return };
+        let link = self.links.len();
+        self.start(peer, bay, false);
+        self.begin_connect(link);
+    }
+
+    /// An attempt, whoever makes it.
+    pub(super) fn start(&mut self, peer: usize, bay: usize, by_hand: bool) {
         let generation = self.new_generation();
         self.elections += 1;
         let at = &mut self.peers[peer];
         at.attempts += 1;
         at.had.push(generation);
-        at.connect = Some(Connect { link: self.links.len(), deadline: self.now + CONNECT_TIMEOUT, young: true });
-        let (node, native) = (at.address.node, &mut self.native[at.name]);
+        at.began = self.now;
+        let (link, deadline) = (self.links.len(), self.now + CONNECT_TIMEOUT);
+        at.connect = Some(Connect { link, by_hand, deadline, young: true });
+        self.links.push(Link {
+            peer,
+            generation,
+            node: at.address.node,
+            named: at.address.incarnation,
+            begun: false,
+            made: false,
+            dead: false,
+            ended: false,
+            leases: 0,
+            bay: Some(bay),
+            stage: Stage::Ticket,
+        });
+        self.change(peer, Phase::Connecting, generation, Reason::Connecting);
+    }
+
+    pub(super) fn begin_connect(&mut self, link: usize) {
+        let native = &mut self.native[self.peers[self.links[link].peer].name];
         native.counts.begun += 1;
         native.counts.connecting += 1;
         native.connect_held.iter_mut().for_each(|held| *held += 1);
-        let stage = Stage::Connecting;
-        let (made, dead, ended, leases, bay) = (false, false, false, 0, Some(bay));
-        self.links.push(Link { peer, generation, node, made, dead, ended, leases, bay, stage });
-        self.change(peer, Phase::Connecting, generation, Reason::Connecting);
+        self.links[link].stage = Stage::Connecting;
+        self.links[link].begun = true;
+    }
+
+    /// Whether `generation` is the peer's attempt, and goes on.
+    pub(super) fn is_attempt(&self, peer: usize, generation: Gen) -> bool {
+        self.peers[peer].phase == Phase::Connecting && self.peers[peer].generation == generation
+    }
+
+    /// Whether another life answers than the link's address named.
+    pub(super) fn wrong(&self, link: usize) -> bool {
+        let Link { node, named, .. } = self.links[link];
+        named.is_some_and(|named| named != self.nodes[node].incarnation)
+    }
+
+    /// Who is in the peer's way, if anybody still is.
+    pub(super) fn predecessor(&self, peer: usize) -> Option<Predecessor> {
+        self.peers[peer].predecessor.filter(|before| self.peers[before.peer].phase != Phase::Removed)
+    }
+
+    fn look_at_predecessor(&mut self, peer: usize) {
+        let Some(before) = self.peers[peer].predecessor else { return };
+        let gone = self.predecessor(peer).is_none();
+        let Peer { phase, generation, since, .. } = self.peers[peer];
+        if gone {
+            self.peers[peer].predecessor = None;
+            if before.overdue && phase == Phase::Idle {
+                self.change(peer, phase, generation, Reason::NotAsked);
+            }
+        } else if phase == Phase::Idle && !before.overdue && self.now >= since + DRAIN_DEADLINE {
+            self.peers[peer].predecessor = Some(Predecessor { overdue: true, ..before });
+            self.resolve_waiters(peer, Ended::WaitingForPredecessor);
+            self.change(peer, phase, generation, Reason::WaitingForPredecessor);
+        }
     }
 
     /// The bay an attempt would get.
@@ -82,13 +140,14 @@ impl Model {
         if self.setup.overlap { (0..2).find(|bay| free(*bay)) } else { (free(0) && free(1)).then_some(0) }
     }
 
-    fn pass_connects(&mut self, peer: usize) {
+    pub(super) fn pass_connects(&mut self, peer: usize) {
         let Some(Connect { link, .. }) = self.peers[peer].connect else { return };
         let name = self.peers[peer].name;
-        let native = &mut self.native[name];
-        if self.links[link].stage != Stage::Connecting || native.connect_held.is_some() {
+        if self.links[link].stage != Stage::Connecting || self.native[name].connect_held.is_some() {
             return;
         }
+        let (current, wrong) = (self.is_attempt(peer, self.links[link].generation), self.wrong(link));
+        let native = &mut self.native[name];
         native.passed[0] += 1;
         native.counts.connecting -= 1;
         let (generation, node) = (self.links[link].generation, self.nodes[self.links[link].node]);
@@ -106,7 +165,6 @@ impl Model {
             None if !node.alive => broken(),
             None => None,
         };
-        let current = self.peers[peer].phase == Phase::Connecting && self.peers[peer].generation == generation;
         if let Some(failure) = failure {
             native.counts.failed += 1;
             self.links[link].ended = true;
@@ -121,7 +179,6 @@ impl Model {
         native.counts.ok += 1;
         native.counts.open += 1;
         self.links[link].made = true;
-        let wrong = self.peers[peer].address.incarnation.is_some_and(|named| named != node.incarnation);
         match (current, wrong) {
             (true, false) => {
                 self.links[link].stage = Stage::Live;
@@ -173,7 +230,7 @@ impl Model {
             Blame::Peer => {
                 at.failures = if stable { 1 } else { at.failures + 1 };
                 let window = BASE.saturating_mul(1 << (at.failures - 1).min(20)).min(CAP);
-                Retry::Within { from: now, window }
+                Retry::Within { from: if was_attempt { at.began } else { now }, window }
             }
         });
         at.has_error = true;
@@ -190,7 +247,7 @@ impl Model {
         for link in self.links.iter_mut().filter(|link| link.peer == peer) {
             match link.stage {
                 Stage::Live => link.stage = Stage::Draining { since: now, overdue: false },
-                Stage::Connecting => link.bay = None,
+                Stage::Ticket | Stage::Connecting => link.bay = None,
                 _ => {}
             }
         }

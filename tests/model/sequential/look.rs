@@ -45,9 +45,10 @@ impl Model {
         self.grants.iter().filter(|grant| grant.peer == peer && !grant.quiesced).count() as u64
     }
 
-    /// Native connects that have outlived their attempt's deadline.
+    /// Native connects of the table's own threads that have outlived their attempt's deadline.
     pub(crate) fn stuck(&self) -> u64 {
-        self.peers.iter().filter(|peer| peer.connect.is_some_and(|connect| !connect.young)).count() as u64
+        let stuck = |connect: Connect| !connect.young && !connect.by_hand;
+        self.peers.iter().filter(|peer| peer.connect.is_some_and(stuck)).count() as u64
     }
 
     pub(super) fn region_in_use(&self) -> (usize, usize) {

@@ -69,6 +69,7 @@ pub(crate) enum Ended {
     BackingOff(Time),
     Busy,
     Undrained { leases: u64, transfers: u64 },
+    WaitingForPredecessor,
     Removed,
     ShutDown,
 }
@@ -102,6 +103,7 @@ pub(crate) enum Answer {
     Leased(Gen),
     NotReady(Refusal),
     Reported(Vec<(Gen, Reported)>),
+    Updated(&'static str),
     Error(&'static str),
     InUse {
         transfers: usize,
@@ -143,14 +145,26 @@ pub(crate) struct Peer {
     /// Every generation it ever stood at.
     pub(crate) had: Vec<Gen>,
     wanted: Option<Gen>,
+    /// When its last attempt began.
+    began: Time,
     ready_since: Option<Time>,
     connect: Option<Connect>,
+    predecessor: Option<Predecessor>,
     removal: Option<Removal>,
+}
+
+/// The peer that had its name before and is in its way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Predecessor {
+    peer: usize,
+    overdue: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Connect {
     link: usize,
+    /// The test holds its ticket.
+    by_hand: bool,
     deadline: Time,
     /// Its attempt has not run into its deadline.
     young: bool,
@@ -169,6 +183,10 @@ pub(crate) struct Link {
     pub(crate) peer: usize,
     pub(crate) generation: Gen,
     pub(crate) node: usize,
+    /// The incarnation that its address named.
+    named: Option<u64>,
+    /// Its native connect was called.
+    begun: bool,
     made: bool,
     /// Nothing gets through.
     dead: bool,
@@ -181,6 +199,7 @@ pub(crate) struct Link {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    Ticket,
     Connecting,
     Live,
     Draining {
@@ -292,6 +311,8 @@ pub(crate) struct Model {
     pub(crate) handles: Vec<usize>,
     /// The link of each.
     pub(crate) leases: Vec<usize>,
+    /// The link of each.
+    pub(crate) tickets: Vec<usize>,
     pub(crate) waiters: Vec<Waiter>,
     pub(crate) removers: Vec<Remover>,
     pub(crate) transfers: Vec<Transfer>,
@@ -321,6 +342,7 @@ impl Model {
             links: Vec::new(),
             handles: Vec::new(),
             leases: Vec::new(),
+            tickets: Vec::new(),
             waiters: Vec::new(),
             removers: Vec::new(),
             transfers: Vec::new(),

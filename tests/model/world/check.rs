@@ -162,6 +162,7 @@ impl World {
             Err(ReadyError::Undrained { leases, transfers, .. }) => {
                 Ended::Undrained { leases: *leases, transfers: *transfers }
             }
+            Err(ReadyError::WaitingForPredecessor { .. }) => Ended::WaitingForPredecessor,
             Err(ReadyError::Removed { .. }) => Ended::Removed,
             Err(ReadyError::ShutDown { .. }) => Ended::ShutDown,
             Err(other) => return Err(format!("a waiter got {other:?}")),

@@ -14,7 +14,7 @@ use crate::model::sequential::{
 use peerage::transport::memory::{Fabric, Hold, Memory, MemoryAddress, NativeCall, Step};
 use peerage::{
     Backoff, Capabilities, Clock, Generation, Grant, Lease, Peer, PeerId, PeerTable, Ready, Region, Removal, Removed,
-    Shutdown, Slice, Transfer,
+    Shutdown, Ticket, Slice, Transfer,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -77,6 +77,7 @@ struct World {
     ids: Vec<PeerId>,
     handles: Vec<Peer<Memory>>,
     leases: Vec<(Lease<Memory>, NativeCall)>,
+    tickets: Vec<Ticket<Memory>>,
     waiters: Vec<Waiting<Ready<Memory>>>,
     removers: Vec<Waiting<Removal>>,
     shutdowns: Vec<Waiting<Shutdown>>,
@@ -131,7 +132,7 @@ impl World {
         let nodes: Vec<_> = (0..NAMES).map(|node| fabric.node(&name(node))).collect();
         let mut capabilities = Capabilities::NATIVE_CLOSE;
         for (has, capability) in
-            [(setup.overlap, Capabilities::OVERLAP), (setup.quiesces, Capabilities::CLOSE_QUIESCES)]
+            [(setup.overlap, Capabilities::OVERLAP.with(Capabilities::UPDATES_IN_PLACE)), (setup.quiesces, Capabilities::CLOSE_QUIESCES)]
         {
             capabilities = if has { capabilities.with(capability) } else { capabilities };
         }
@@ -139,6 +140,7 @@ impl World {
         let table = PeerTable::builder(us.clone())
             .clock(clock.clone())
             .backoff(Backoff { base: BASE, cap: CAP, min_stable: MIN_STABLE })
+            .breaker(None)
             .connect_timeout(CONNECT_TIMEOUT)
             .drain_deadline(DRAIN_DEADLINE)
             .close_timeout(CLOSE_TIMEOUT)
@@ -164,6 +166,7 @@ impl World {
             ids: Vec::new(),
             handles: Vec::new(),
             leases: Vec::new(),
+            tickets: Vec::new(),
             waiters: Vec::new(),
             removers: Vec::new(),
             shutdowns: Vec::new(),
@@ -203,6 +206,9 @@ impl World {
         }
         for lease in (0..self.leases.len()).rev().filter_map(|lease| u8::try_from(lease).ok()) {
             self.apply(Op::DropLease { lease, elsewhere: false })?;
+        }
+        for ticket in (0..self.tickets.len()).rev().filter_map(|ticket| u8::try_from(ticket).ok()) {
+            self.apply(Op::DropTicket { ticket })?;
         }
         self.apply(Op::Advance { by: 5 })?;
         self.apply(Op::Shutdown { within: 5 })?;

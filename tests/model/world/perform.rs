@@ -8,8 +8,8 @@ use crate::model::sequential::{
 use peerage::transport::memory::{CloseAnswer, Memory, MemoryAddress, MemoryError, Step};
 use peerage::{
     Access, ConnectContext, DataPlane, ErrorClass, Generation, GrantError, InsertError, Lease, NotReady, NotifyError,
-    Outcome, Peer, PeerName, Post, PostError, Region, RegisterError, Reported, Slice, TransferError, TransferKind,
-    Transport,
+    NotElected, Outcome, Peer, PeerName, Post, PostError, PublishError, ReadyError, Region, RegisterError, Reported, Slice,
+    Ticket, TransferError, TransferKind, Transport, UpdateError, Updated,
 };
 use std::time::{Duration, Instant};
 use std::{io, thread};
@@ -19,15 +19,9 @@ impl World {
         match op {
             Op::Insert { name: number, address } => {
                 let number = usize::from(number) % NAMES;
-                let node = if address == 1 { (number + 1) % NAMES } else { number };
-                let mut to = MemoryAddress::new(&name(node));
-                if address == 2 {
-                    to = to.with_incarnation(self.nodes[node].incarnation());
-                }
-                match self.table.insert(name(number), to) {
+                match self.table.insert(name(number), self.address(number, address)) {
                     Ok(peer) => self.handle(peer),
                     Err(InsertError::NameConflict { .. }) => Answer::Error("NameConflict"),
-                    Err(InsertError::StillRemoving { .. }) => Answer::Error("StillRemoving"),
                     Err(InsertError::TooManyPeers { .. }) => Answer::Error("TooManyPeers"),
                     Err(InsertError::ShutDown { .. }) => Answer::Error("ShutDown"),
                     Err(_) => Answer::Error("another error"),
@@ -143,6 +137,17 @@ impl World {
                     Err(refused) => self.refused(refused),
                 }
             }
+            Op::Update { handle, address } => self.update(handle, address),
+            Op::Elect { handle } => self.elect(handle),
+            Op::Publish { ticket } => self.publish(ticket),
+            Op::FailTicket { ticket } => {
+                self.ticket(ticket).fail(MemoryError::peer_broken("given up"));
+                Answer::Done
+            }
+            Op::DropTicket { ticket } => {
+                drop(self.ticket(ticket));
+                Answer::Done
+            }
             Op::Write { lease } => self.write(lease),
             Op::Grant { handle } => match self.table.grant(self.handle_at(handle), &self.page(), Access::Write) {
                 Ok(grant) => {
@@ -241,6 +246,69 @@ impl World {
             Err(NotifyError::Panicked { .. }) => Answer::Error("Panicked"),
             Err(_) => Answer::Error("another error"),
         }
+    }
+
+    /// What an operation means by an address's number.
+    fn address(&self, number: usize, address: u8) -> MemoryAddress {
+        let node = if address == 1 { (number + 1) % NAMES } else { number };
+        let to = MemoryAddress::new(&name(node));
+        if address == 2 { to.with_incarnation(self.nodes[node].incarnation()) } else { to }
+    }
+
+    fn update(&self, handle: u8, address: u8) -> Answer {
+        let peer = self.handle_at(handle);
+        let of = self.model.handles[pick(handle, self.handles.len()).expect("the model has one")];
+        match peer.update(self.address(self.model.peers[of].name, address)) {
+            Ok(Updated::Same) => Answer::Updated("Same"),
+            Ok(Updated::Stored) => Answer::Updated("Stored"),
+            Ok(Updated::Kept(_)) => Answer::Updated("Kept"),
+            Ok(Updated::Retired(_)) => Answer::Updated("Retired"),
+            Err(UpdateError::Removed { .. }) => Answer::Error("Removed"),
+            Err(UpdateError::ShutDown { .. }) => Answer::Error("ShutDown"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn elect(&mut self, handle: u8) -> Answer {
+        match self.handle_at(handle).try_elect() {
+            Ok(ticket) => {
+                self.tickets.push(ticket);
+                Answer::Done
+            }
+            Err(NotElected::Ready { .. }) => Answer::Error("Ready"),
+            Err(NotElected::Connecting { .. }) => Answer::Error("Connecting"),
+            Err(NotElected::NotNow(error)) => Answer::Error(match error {
+                ReadyError::BackingOff { .. } => "BackingOff",
+                ReadyError::Busy { .. } => "Busy",
+                ReadyError::Undrained { .. } => "Undrained",
+                ReadyError::WaitingForPredecessor { .. } => "WaitingForPredecessor",
+                ReadyError::Removed { .. } => "Removed",
+                ReadyError::ShutDown { .. } => "ShutDown",
+                _ => "another error",
+            }),
+            Err(_) => Answer::Error("another error"),
+        }
+    }
+
+    fn publish(&mut self, ticket: u8) -> Answer {
+        let ticket = self.ticket(ticket);
+        match self.us.connect(ticket.context(), ticket.address()) {
+            Ok(connected) => match ticket.publish(connected) {
+                Ok(_) => Answer::Done,
+                Err(PublishError::Superseded { .. }) => Answer::Error("Superseded"),
+                Err(PublishError::WrongIncarnation { .. }) => Answer::Error("WrongIncarnation"),
+                Err(_) => Answer::Error("another error"),
+            },
+            Err(error) => {
+                ticket.fail(error);
+                Answer::Error("Failed")
+            }
+        }
+    }
+
+    fn ticket(&mut self, number: u8) -> Ticket<Memory> {
+        let at = pick(number, self.tickets.len()).expect("the model has one");
+        self.tickets.remove(at)
     }
 
     fn write(&mut self, lease: u8) -> Answer {

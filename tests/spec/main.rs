@@ -10,6 +10,7 @@ mod closing;
 mod exact_removal;
 mod extremes;
 mod grants;
+mod half_inserted;
 mod half_made;
 mod ids;
 mod incarnations;

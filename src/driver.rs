@@ -58,6 +58,12 @@ impl<T: Transport> Driver<T> {
         if catch_unwind(AssertUnwindSafe(|| while self.turn() {})).is_err() {
             shared.driver_died.store(true, Ordering::Release);
             shutdown::driver_died(&shared, std::mem::take(&mut self.shutdowns));
+        } else {
+            // Somebody may still be between a change and its news: that must keep neither the slot nor the table.
+            for (slot, _) in shared.queue.end() {
+                // SAFETY: the list's counted reference.
+                drop(unsafe { SlotRef::from_counted(slot) });
+            }
         }
         shared.pools().iter().for_each(|pool| pool.close());
     }

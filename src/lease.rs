@@ -4,8 +4,8 @@ use crate::error::{NotReady, NotifyError, PostError, Sent};
 use crate::gate::stripe_of_thread;
 use crate::name::{PeerId, PeerName};
 use crate::note::Note;
-use crate::region::Slice;
-use crate::shared::note_of;
+use crate::region::{RegionId, Slice};
+use crate::shared::{Registration, note_of};
 use crate::slot::{Entered, Slot, SlotRef};
 use crate::state::{Generation, Word};
 use crate::ticket::panic_message;
@@ -170,18 +170,7 @@ impl<T: DataPlane> Lease<T> {
         let Some(of_region) = home.registered.look().get(&region).map(|known| known.transfers.clone()) else {
             return Err(PostError::NotRegistered { peer: self.name(), region });
         };
-        let limit = home.config.max_transfers_per_peer;
-        let Some(held) = Held::count(slot, self.entered.word, self.bay(), of_region, limit) else {
-            return Err(PostError::TooManyTransfers { peer: self.name(), limit });
-        };
-        // ord! SeqCst fence between the count and the list; `shutdown::unlist` changes the list, fences and looks at the
-        //      count: one of the two sees the other. Two locations, so no pair of acquire and release does.
-        //      test: registering::a_post_beside_a_deregistration_is_refused_or_keeps_the_region
-        fence(Ordering::SeqCst);
-        if !home.registered.look().contains_key(&region) {
-            held.uncount();
-            return Err(PostError::NotRegistered { peer: self.name(), region });
-        }
+        let held = self.hold(region, of_region)?;
         let (post, transfer) = Post::new(kind, local.clone(), remote, Some(Box::new(held)), home.clock.clone());
         slot.in_flight.add(self.bay(), transfer.core());
         match catch_unwind(AssertUnwindSafe(|| home.transport.post(self.connection(), post))) {
@@ -198,6 +187,26 @@ impl<T: DataPlane> Lease<T> {
             }
             Err(panic) => Err(PostError::Panicked { peer: self.name(), message: self.panicked(&*panic) }),
         }
+    }
+
+    /// Counts a transfer in, at the peer and at the registration that was found under this count.
+    fn hold(&self, region: RegionId, of_region: Arc<AtomicUsize>) -> Result<Held<T>, PostError<T::Error>> {
+        let (slot, home) = (self.slot(), self.slot().home());
+        let limit = home.config.max_transfers_per_peer;
+        let Some(held) = Held::count(slot, self.entered.word, self.bay(), of_region, limit) else {
+            return Err(PostError::TooManyTransfers { peer: self.name(), limit });
+        };
+        // ord! SeqCst fence between the count and the list; `shutdown::unlist` changes the list, fences and looks at the
+        //      count: one of the two sees the other. Two locations, so no pair of acquire and release does.
+        //      test: registering::a_post_beside_a_deregistration_is_refused_or_keeps_the_region
+        fence(Ordering::SeqCst);
+        // The same registration: a deregistration looks at its own count, not at that of one before.
+        let listed = |known: &Registration| Arc::ptr_eq(&known.transfers, &held.of_region);
+        if !home.registered.look().get(&region).is_some_and(listed) {
+            held.uncount();
+            return Err(PostError::NotRegistered { peer: self.name(), region });
+        }
+        Ok(held)
     }
 
     /// What an error means for this lease; one of the peer reports the generation.
@@ -289,5 +298,36 @@ impl<T: Transport> TransferHome for Held<T> {
     fn quiescent(self: Box<Self>, transfer: TransferId, was_quarantined: bool) {
         self.slot.in_flight.remove(transfer, was_quarantined);
         self.uncount();
+    }
+}
+
+#[cfg(all(test, not(peerage_loom)))]
+mod tests {
+    use super::*;
+    use crate::region::Region;
+    use crate::table::PeerTable;
+    use crate::transport::memory::{Fabric, MemoryAddress};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_transfer_counted_at_an_earlier_registration_of_its_region_is_refused() {
+        let fabric = Fabric::new();
+        fabric.node("p");
+        let table = PeerTable::builder(fabric.node("here")).build().unwrap();
+        let peer = table.insert("p", MemoryAddress::new("p")).unwrap();
+        peer.wait_ready(Instant::now() + Duration::from_secs(30)).unwrap();
+        let (lease, region) = (peer.lease().unwrap(), Region::zeroed(8));
+        let count = || lease.slot().home().registered.look().get(&region.id()).unwrap().transfers.clone();
+        table.register(&region).unwrap();
+        let earlier = count();
+        table.deregister(&region).unwrap();
+        table.register(&region).unwrap();
+        let refused = lease.hold(region.id(), earlier.clone());
+        assert!(matches!(refused.err(), Some(PostError::NotRegistered { .. })));
+        assert_eq!(earlier.load(Ordering::Relaxed), 0);
+        let held = lease.hold(region.id(), count()).ok().unwrap();
+        assert!(table.deregister(&region).is_err(), "it is in use");
+        held.uncount();
+        table.deregister(&region).unwrap();
     }
 }

@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::sync::{came_through, lock};
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ pub(crate) struct Pool {
     max_overdue: usize,
     clock: Clock,
     state: Mutex<State>,
+    /// How many jobs run without a place, to be read without the lock.
+    overdue: AtomicUsize,
     work: Condvar,
     /// Orders in models what the mutex orders.
     #[cfg(peerage_loom)]
@@ -51,6 +54,7 @@ impl Pool {
             max_overdue,
             clock,
             state: Mutex::default(),
+            overdue: AtomicUsize::new(0),
             work: Condvar::new(),
             #[cfg(peerage_loom)]
             handed_over: crate::sync::Mutex::new(()),
@@ -71,9 +75,9 @@ impl Pool {
         taken
     }
 
-    /// How many jobs run without a place.
+    /// How many jobs run without a place; a moment's answer, without a lock.
     pub(crate) fn overdue(&self) -> usize {
-        self.lock().overdue.len()
+        self.overdue.load(Ordering::Relaxed)
     }
 
     /// Whether job `id` has begun and not ended.
@@ -96,6 +100,7 @@ impl Pool {
             state.overdue.insert(id);
             self.start_thread(&mut state);
         }
+        self.overdue.store(state.overdue.len(), Ordering::Relaxed);
         next.or_else(|| (!state.waiting.is_empty()).then(|| now + limit))
     }
 
@@ -148,6 +153,7 @@ impl Pool {
                 state = self.lock();
                 state.running.remove(&id);
                 state.overdue.remove(&id);
+                self.overdue.store(state.overdue.len(), Ordering::Relaxed);
                 if state.threads - state.overdue.len() > self.places {
                     break;
                 }
@@ -213,6 +219,28 @@ mod tests {
         while pool.lock().threads > 0 {
             thread::yield_now();
         }
+    }
+
+    #[test]
+    fn how_many_are_overdue_is_read_while_somebody_holds_the_pool() {
+        let pool = Pool::new("test", 1, 1, Clock::system());
+        let (release, held) = mpsc::channel::<()>();
+        pool.submit(1, Box::new(move || held.recv().unwrap()));
+        while !pool.is_running(1) {
+            thread::yield_now();
+        }
+        pool.give_up_older_than(Duration::ZERO);
+        let (tell, answer) = mpsc::channel();
+        let locked = pool.lock();
+        let asking = pool.clone();
+        thread::spawn(move || tell.send(asking.overdue()).unwrap());
+        assert_eq!(answer.recv_timeout(PATIENCE), Ok(1));
+        drop(locked);
+        release.send(()).unwrap();
+        while pool.overdue() > 0 {
+            thread::yield_now();
+        }
+        pool.close();
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! 4. Nothing but that swap clears `events`: a timer sets a bit and pushes like everybody else.
 //! 5. Whoever finds the list empty unparks; after its push it touches nothing that the slot keeps alive, so it clones the
 //!    driver's handle before. The driver parks only after an empty take.
+//! 6. A driver that ends ends the list: what is told afterwards is told to nobody and keeps nothing alive.
 //!
 //! Each rule dropped is a mutant of loom-tests/queue.rs. No allocation, no lock.
 
@@ -48,6 +49,12 @@ unsafe impl<N: Send> Send for Link<N> {}
 pub(crate) unsafe trait Node: Sized {
     fn link(&self) -> &Link<Self>;
     fn count_in(&self);
+
+    /// Gives back a reference that was counted in.
+    ///
+    /// # Safety
+    /// The caller owns that reference.
+    unsafe fn count_out(node: NonNull<Self>);
 }
 
 pub(crate) struct Queue<N> {
@@ -83,28 +90,36 @@ impl<N: Node> Queue<N> {
         // SAFETY: this call took `events` from zero. Nothing clears it before the node is taken from the list, so neither a
         // bit set here nor the reference behind it has been consumed, and no other thread touches `next`.
         //         Ends if: anything but a take clears `events`.
-        let was_empty = unsafe {
+        let pushed = unsafe {
             node.as_ref().count_in();
             self.push(node, link)
+        };
+        let Some(was_empty) = pushed else {
+            // SAFETY: counted in above, and not pushed. `events` stays set: nobody comes here again.
+            unsafe { N::count_out(node) };
+            return;
         };
         if let Some(driver) = driver.filter(|_| was_empty) {
             driver.unpark();
         }
     }
 
-    /// Answers whether the list was empty.
+    /// Answers whether the list was empty; `None`: it has ended.
     ///
     /// # Safety
     /// The caller took the node's `events` from zero and has counted a reference in for the list.
-    unsafe fn push(&self, node: NonNull<N>, link: &Link<N>) -> bool {
+    unsafe fn push(&self, node: NonNull<N>, link: &Link<N>) -> Option<bool> {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
+            if head == ended() {
+                return None;
+            }
             // SAFETY: see the caller's duty: nobody else touches `next` now.
             link.next.with_mut(|next| unsafe { *next = head });
             // ord! Release: publishes `next`. Pairs with the Acquire in `take`.
             //      model: queue::news_told_while_the_slot_is_queued_or_processed_is_seen   fails if: relaxed-push
             match self.head.compare_exchange_weak(head, node.as_ptr(), Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return head.is_null(),
+                Ok(_) => return Some(head.is_null()),
                 Err(now) => head = now,
             }
         }
@@ -116,12 +131,23 @@ impl<N: Node> Queue<N> {
         Taken { next: self.head.swap(ptr::null_mut(), Ordering::Acquire) }
     }
 
+    /// Takes the whole list, and nothing is pushed any more. The driver's last.
+    pub(crate) fn end(&self) -> Taken<N> {
+        // ord! Acquire: as in `take`.
+        Taken { next: self.head.swap(ended(), Ordering::Acquire) }
+    }
+
     /// Wakes the driver for something that is not a slot's.
     pub(crate) fn wake(&self) {
         if let Some(driver) = self.driver.get() {
             driver.unpark();
         }
     }
+}
+
+/// The head of a list that has ended; no node is there.
+fn ended<N>() -> *mut N {
+    ptr::dangling_mut()
 }
 
 /// A taken list: nodes with what was told about each. The receiver owns the counted reference of each.
@@ -149,5 +175,55 @@ impl<N: Node> Iterator for Taken<N> {
 impl<N> std::fmt::Debug for Queue<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Queue").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(peerage_loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    struct Counted {
+        link: Link<Counted>,
+        references: AtomicUsize,
+    }
+
+    impl Counted {
+        fn new() -> Self {
+            Counted { link: Link::new(), references: AtomicUsize::new(1) }
+        }
+    }
+
+    // SAFETY: nodes of these tests live on the stack, longer than their queue.
+    unsafe impl Node for Counted {
+        fn link(&self) -> &Link<Self> {
+            &self.link
+        }
+
+        fn count_in(&self) {
+            self.references.fetch_add(1, Ordering::Relaxed);
+        }
+
+        unsafe fn count_out(node: NonNull<Self>) {
+            // SAFETY: as above.
+            unsafe { node.as_ref() }.references.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_is_told_after_the_end_keeps_nothing_alive() {
+        let (before, after) = (Counted::new(), Counted::new());
+        let queue = Queue::new();
+        let tell = |node: &Counted, events| {
+            // SAFETY: the node outlives the queue.
+            unsafe { queue.tell(NonNull::from(node), events) };
+        };
+        tell(&before, REPORTED);
+        assert_eq!(queue.end().map(|(_, events)| events).collect::<Vec<_>>(), [REPORTED]);
+        for events in [WANTED, LOOK] {
+            tell(&after, events);
+            assert_eq!(after.references.load(Ordering::Relaxed), 1);
+        }
+        assert_eq!(before.references.load(Ordering::Relaxed), 2, "the taker's to give back");
     }
 }

@@ -23,7 +23,7 @@ use crate::transport::{
 use crate::wait::Cell;
 use rpds::HashTrieMapSync;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -329,6 +329,10 @@ impl<T: Transport> Shared<T> {
     pub(crate) fn leaves(&self, name: &PeerName, slot: &SlotRef<T>) {
         let in_the_way = self.has_one_slot_per_name() || slot.connecting.load(Ordering::Relaxed);
         self.names.leave(slot, name, in_the_way, |before| !self.has_ended(before));
+        // ord! SeqCst fence between the name and the word; `has_left` comes after the word, fences and looks at the name: one of
+        //      the two sees the other. Two locations, so no pair of acquire and release does. (No model sees it: there, names
+        //      are behind a mutex, which orders both.)
+        fence(Ordering::SeqCst);
         if slot.word().phase() == Phase::Removed {
             self.has_left(name, slot); // the lane was faster
         }
@@ -336,6 +340,8 @@ impl<T: Transport> Shared<T> {
 
     /// A slot is Removed: its successor may connect.
     pub(crate) fn has_left(&self, name: &PeerName, slot: &Slot<T>) {
+        // ord! SeqCst fence between the word, which the caller has changed or read as Removed, and the name: see `leaves`.
+        fence(Ordering::SeqCst);
         if let Some(successor) = self.names.left(name, slot.id()) {
             successor.tell(LOOK);
         }

@@ -77,6 +77,11 @@ unsafe impl<T: Transport> Node for Slot<T> {
     fn count_in(&self) {
         self.references.fetch_add(1, Ordering::Relaxed);
     }
+
+    unsafe fn count_out(slot: NonNull<Self>) {
+        // SAFETY: the caller owns the reference and gives it up.
+        drop(unsafe { SlotRef::from_counted(slot) });
+    }
 }
 
 impl<T: Transport> Slot<T> {

@@ -241,8 +241,9 @@ impl<T: Transport> PeerTable<T> {
         }
     }
 
-    /// Every peer's state, those being removed included, from any thread and without a lock, also during a hang. Each
-    /// peer's phase, generation and record are of one moment, its counts of the next; the list is not of one moment.
+    /// Every peer's state, those being removed included, and those whose insert has not returned yet, from any thread and
+    /// without a lock, also during a hang. Each peer's phase, generation and record are of one moment, its counts of the
+    /// next; the list is not of one moment.
     pub fn snapshot(&self) -> Snapshot {
         let shared = self.shared();
         let [generations, elections_without_connect, stale_reports, leaked] = shared.counters.read();

@@ -1,7 +1,8 @@
-//! A granted lease, and leaving it, allocates and frees nothing: by handle, by id, by name.
+//! A granted lease, and leaving it, allocates and frees nothing: by handle, by id, by name. And what else the guarantees say
+//! allocates nothing.
 
 use peerage::transport::memory::{Fabric, Memory, MemoryAddress, Step};
-use peerage::{Lease, NotReady, Peer, PeerId, PeerTable};
+use peerage::{Lease, NotReady, Peer, PeerId, PeerTable, Reported};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::thread;
@@ -10,29 +11,34 @@ use std::time::{Duration, Instant};
 /// The system's allocator, counting what each thread asks of it.
 struct Counting;
 
-thread_local! { static CALLS: Cell<u64> = const { Cell::new(0) } }
+thread_local! {
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
 
-fn count() {
-    let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
+fn count(calls: &'static thread::LocalKey<Cell<u64>>) {
+    let _ = calls.try_with(|calls| calls.set(calls.get() + 1));
 }
 
 // SAFETY: every call is passed on to the system's allocator as it came; the counter is a plain thread-local without a
 // destructor, so counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(&CALLS);
+        count(&ALLOCATIONS);
         // SAFETY: the caller's duties are the system allocator's.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        count();
+        count(&CALLS);
         // SAFETY: as above.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
+        count(&CALLS);
+        count(&ALLOCATIONS);
         // SAFETY: as above.
         unsafe { System.realloc(memory, layout, size) }
     }
@@ -45,6 +51,14 @@ fn calls_of(work: impl FnOnce()) -> u64 {
     let before = CALLS.get();
     work();
     CALLS.get() - before
+}
+
+/// Memory asked for, whatever is given back: a look at a record may free records that were replaced.
+fn allocations_of(work: impl Fn()) -> u64 {
+    work(); // a thread's first use may set up its locals
+    let before = ALLOCATIONS.get();
+    (0..1_000).for_each(|_| work());
+    ALLOCATIONS.get() - before
 }
 
 fn far() -> Instant {
@@ -131,4 +145,37 @@ fn the_last_lease_of_a_reported_generation_allocates_and_frees_nothing_either() 
     let lease = world.peer.lease().unwrap();
     world.peer.report(lease.generation(), &std::fmt::Error);
     assert_eq!(calls_of(|| drop(lease)), 0);
+}
+
+#[test]
+fn a_refused_lease_allocates_nothing_by_handle_id_and_name() {
+    let world = world();
+    let hold = world.memory.steps().hold(Step::Connect, "slow");
+    let peer = world.table.insert("slow", MemoryAddress::new("slow")).unwrap();
+    assert!(peer.lease().is_err());
+    hold.wait_reached(1);
+    let id = peer.id();
+    assert_eq!(allocations_of(|| assert!(peer.lease().is_err())), 0);
+    assert_eq!(allocations_of(|| assert!(world.table.lease_by_id(id).is_err())), 0);
+    assert_eq!(allocations_of(|| assert!(world.table.lease("slow").is_err())), 0);
+    assert_eq!(allocations_of(|| assert!(world.table.lease("nobody").is_err())), 0);
+}
+
+#[test]
+fn a_stale_report_allocates_nothing() {
+    let world = world();
+    let old = world.peer.generation();
+    world.peer.report(old, &std::fmt::Error);
+    assert_eq!(allocations_of(|| assert_eq!(world.peer.report(old, &std::fmt::Error), Reported::Stale)), 0);
+}
+
+#[test]
+fn looks_at_one_peer_allocate_nothing() {
+    let world = world();
+    let (table, peer) = (&world.table, &world.peer);
+    assert_eq!(allocations_of(|| drop((peer.phase(), peer.generation(), peer.record(), peer.status()))), 0);
+    assert_eq!(allocations_of(|| drop((peer.clone(), table.peer("p"), table.peer_by_id(world.id)))), 0);
+    assert_eq!(allocations_of(|| peer.wait_ready(far()).map(drop).unwrap()), 0, "it is ready");
+    let lease = peer.lease().unwrap();
+    assert_eq!(allocations_of(|| drop((lease.id(), lease.name(), lease.is_current()))), 0);
 }

@@ -2,11 +2,13 @@
 //! peer. In a target of its own, because it counts what the whole process holds.
 #![cfg(target_os = "linux")]
 
-use peerage::transport::memory::{Fabric, MemoryAddress};
-use peerage::{Peer, PeerTable, Removed, Transport};
-use std::fs;
+use peerage::transport::memory::{Fabric, Memory, MemoryAddress};
+use peerage::{Peer, PeerTable, Removed, Reported, Transport};
+use std::cell::RefCell;
+use std::error::Error;
 use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, fs};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -52,6 +54,7 @@ fn connect_and_remove<T: Transport>(peer: Peer<T>) {
 #[test]
 fn a_thousand_peers_that_came_and_went_leave_nothing_behind() {
     over_memory();
+    reported_until_after_the_end();
     #[cfg(feature = "tcp")]
     over_tcp();
 }
@@ -77,6 +80,33 @@ fn over_memory() {
     assert_eq!(descriptors(), before);
     drop((table, memory, fabric));
     eventually_same(Vec::new(), threads);
+}
+
+/// Its table ends while its text is asked for: between the word's change and the news of it.
+#[derive(Debug)]
+struct EndsTheTable(RefCell<Option<PeerTable<Memory>>>);
+
+impl fmt::Display for EndsTheTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = self.0.take().expect("shown once");
+        assert!(table.shutdown(far()).wait().unwrap().is_clean());
+        drop(table);
+        eventually_same(vec!["peerage-memory".to_owned()], threads);
+        f.write_str("late")
+    }
+}
+
+impl Error for EndsTheTable {}
+
+fn reported_until_after_the_end() {
+    let fabric = Fabric::new();
+    fabric.node("p");
+    let table = PeerTable::builder(fabric.node("here")).build().unwrap();
+    let peer = table.insert("p", MemoryAddress::new("p")).unwrap();
+    let generation = peer.wait_ready(far()).unwrap();
+    assert_eq!(peer.report(generation, &EndsTheTable(RefCell::new(Some(table)))), Reported::Failed);
+    drop((peer, fabric));
+    eventually_same(Vec::new(), threads); // the transport is gone, and with it the fabric
 }
 
 #[cfg(feature = "tcp")]

@@ -1,31 +1,81 @@
 //! What each operation promises.
 //!
-//! | operation | lock-free | may wait | allocates | atomic in one step |
-//! |---|---|---|---|---|
-//! | [`Peer::lease`](crate::Peer::lease), granted | yes | never | no | admission to one generation |
-//! | … refused | yes | never | no, but for a thread's first; wakes the driver at most once per failed generation | the reason is of the word that refused, or `Unsettled` |
-//! | [`PeerTable::lease_by_id`](crate::PeerTable::lease_by_id) | yes | never | as above | as above; a stale id is refused |
-//! | [`PeerTable::lease`](crate::PeerTable::lease) by name | yes | never | no | the name is looked up in one snapshot |
-//! | dropping a lease | yes | never | no; the last one of a closed connection wakes the driver | |
-//! | [`Lease::notify`](crate::Lease::notify) | as the transport | never | as the transport | at most once, in order per connection |
-//! | [`Lease::write`](crate::Lease::write), [`read`](crate::Lease::read) | no: the peer's list of transfers | never for the peer's sake | yes | posted, or nothing was sent |
-//! | [`Peer::report`](crate::Peer::report) | yes | never | one note | the named generation fails, or nothing changes |
-//! | [`Peer::record`](crate::Peer::record), [`PeerTable::snapshot`](crate::PeerTable::snapshot) | yes | never | yes | one record; the list is not of one moment |
-//! | [`Peer::ready`](crate::Peer::ready) | no: the slot's mutex, briefly | only as a pending future | yes | joins the attempt that runs, or the next |
-//! | [`PeerTable::insert`](crate::PeerTable::insert), [`Peer::remove`](crate::Peer::remove) | no | no; a removal's future waits | yes | the name appears or goes in one snapshot |
-//! | [`Grant::revoke`](crate::Grant::revoke) | yes, but for the book of grants | only its future | yes | nothing is admitted after it returns |
+//! | word | means |
+//! |---|---|
+//! | wait-free | ends in a bounded number of its own steps |
+//! | lock-free | takes no lock of ours; retries only because another thread got through |
+//! | leaf | takes locks that whoever has them holds over plain data only: a few instructions, never user code, a native call or another peer's work |
+//! | slot | takes the mutex of that one peer, held likewise, and leaf locks |
+//! | blocks | may wait for what the row names |
 //!
-//! A refusal looks for its reason in the peer's record. A thread's first look registers the thread with the collector of
-//! records, which allocates. A refusal by id counts a reference of the peer while it looks: if the peer is Removed and its
-//! last handle goes meanwhile, the refused call gives the peer's place back, under locks held for a few instructions.
+//! Where not said otherwise, an operation may be called on any thread, inside async code and inside a transport's calls.
+//! "First" means: but for a thread's first, which sets up that thread's locals (of the collector of records, or of arc-swap).
+//!
+//! # Leases
+//!
+//! | operation | progress | in one step | allocates | being removed, removed, shut down |
+//! |---|---|---|---|---|
+//! | [`Peer::lease`](crate::Peer::lease), granted | lock-free | admission to exactly one generation | no | |
+//! | … refused | lock-free; wakes the driver once per failed generation | the reason is of the word that refused, or `Unsettled` | no, first | `Removed` or `ShutDown` |
+//! | [`PeerTable::lease_by_id`](crate::PeerTable::lease_by_id) | the same; refused: leaf if its peer's last handle goes just then | the same; a stale id is refused | no, first | the same until its last handle is gone, then `Unknown` |
+//! | [`PeerTable::lease`](crate::PeerTable::lease) by name | the same, and one look at the names | the name is looked up in one snapshot | no, first | `Unknown`; `Removed` while the name is not free; `ShutDown` |
+//! | dropping a [`Lease`](crate::Lease) | wait-free; the last of a closed connection tells the driver: lock-free, one unpark | | no | as ever |
+//! | [`connection`](crate::Lease::connection), [`generation`](crate::Lease::generation), [`id`](crate::Lease::id), [`is_current`](crate::Lease::is_current) | wait-free | `is_current` may be stale at once | no | the connection stays open |
+//! | [`Lease::name`](crate::Lease::name) | lock-free | | no, first | as ever |
+//! | [`Lease::notify`](crate::Lease::notify) | never waits; locks as the transport: `Tcp` that connection's queue, `Memory` leaf | all of the message or nothing; at most once, in order per connection | as the transport: both do | `StaleGeneration`, nothing sent |
+//! | [`Lease::write`](crate::Lease::write), [`read`](crate::Lease::read) | leaf, and as the transport | posted, or nothing was sent | yes | `StaleGeneration`, nothing sent |
+//!
+//! # State
+//!
+//! | operation | progress | in one step | allocates | being removed, removed, shut down |
+//! |---|---|---|---|---|
+//! | [`phase`](crate::Peer::phase), [`generation`](crate::Peer::generation), [`id`](crate::Peer::id), [`name`](crate::Peer::name) | wait-free | one word; two calls are two moments | no | as ever |
+//! | [`Peer::record`](crate::Peer::record) | lock-free | the record of the word read, or `None` | no, first | the last one |
+//! | [`Peer::status`](crate::Peer::status) | lock-free | phase, generation and record of one moment, each count of another | no, first | as ever |
+//! | [`PeerTable::snapshot`](crate::PeerTable::snapshot) | lock-free; leaf if a peer's last handle goes meanwhile | each peer as in `status`; the list is not of one moment, and shows peers whose insert has not returned | yes | without Removed peers |
+//! | [`PeerTable::peer`](crate::PeerTable::peer), [`peer_by_id`](crate::PeerTable::peer_by_id), cloning a [`Peer`](crate::Peer) | lock-free, but writes a count that all handles of the peer share | one look | no, first | `None` |
+//! | dropping a [`Peer`](crate::Peer) | wait-free; the last reference of a removed peer: leaf | | no | the last of all drops the transport |
+//!
+//! # Failure and recovery
+//!
+//! | operation | progress | in one step | allocates | being removed, removed, shut down |
+//! |---|---|---|---|---|
+//! | [`Peer::report`](crate::Peer::report), [`Lease::report`](crate::Lease::report), [`Reporter::report`](crate::Reporter::report) | lock-free, then the error's `Display`, which is yours, and one unpark | the named generation fails, or nothing changes | the text, if it was current | `Stale` |
+//! | [`Peer::ready`](crate::Peer::ready), polled | Ready: wait-free. Else slot at the first poll, then leaf | joins the attempt that runs, or the next, and asks for it | yes | `Removed`, `ShutDown`, at once |
+//! | [`Peer::wait_ready`](crate::Peer::wait_ready) | Ready: wait-free. Else slot, and blocks until the attempt's outcome or the deadline. On a table's own thread: `WouldDeadlock` | the same | the same | the same |
+//! | [`Peer::probe`](crate::Peer::probe) | leaf; may start a thread. The future: at the deadline at the latest | of one generation | yes | `Unknown`, at once |
+//!
+//! # Membership
+//!
+//! | operation | progress | in one step | allocates | being removed, removed, shut down |
+//! |---|---|---|---|---|
+//! | [`PeerTable::insert`](crate::PeerTable::insert), [`insert_many`](crate::PeerTable::insert_many) | slot of peers that live; your address's `Eq` and `Display`, under no lock; blocks while another insert makes room for as many slots as there are | all names appear in one snapshot, or none | yes | `StillRemoving`; `ShutDown` |
+//! | [`Peer::remove`](crate::Peer::remove), [`remove_if`](crate::Peer::remove_if) | slot; copies a path of the names. The future: when it is removed, or at the deadline | admission ends, at that generation or not at all; then the name goes | yes | the same end for all who ask |
+//! | [`PeerTable::shutdown`](crate::PeerTable::shutdown) | slot of every peer in turn. The future: by the deadline, 50 ms later if a native deregistration hangs | no insert is in the table after it; peers leave one after the other | yes | again: another report |
+//! | dropping a [`PeerTable`](crate::PeerTable) | wait-free; the last clone: leaf, may start a thread | begins a shutdown | the last clone | |
+//! | `wait` of [`Removal`](crate::Removal::wait), [`Probe`](crate::Probe::wait), [`Shutdown`](crate::Shutdown::wait) | blocks until the future is ready. On a table's own thread: `WouldDeadlock` | | no | |
+//!
+//! # Pages
+//!
+//! | operation | progress | in one step | allocates | being removed, removed, shut down |
+//! |---|---|---|---|---|
+//! | [`register`](crate::PeerTable::register), [`deregister`](crate::PeerTable::deregister) | blocks: in the native library, and for another thread that is there | listed and known to the native side, or neither | yes | `ShutDown`; deregister: as ever |
+//! | [`PeerTable::grant`](crate::PeerTable::grant) | leaf, and the system's random bytes | | yes | lent also to a removed peer: a grant names a name. `ShutDown` |
+//! | [`Grant::revoke`](crate::Grant::revoke), dropping a grant | leaf. The future: when the copy that runs has ended | nothing is admitted under it after it returns | no | as ever |
+//! | [`Transfer::try_outcome`](crate::Transfer::try_outcome), polling one, [`Grant::is_quiesced`](crate::Grant::is_quiesced) | leaf | the first end stays | a poll's waker | as ever |
+//! | [`Transfer::is_quiescent`](crate::Transfer::is_quiescent) | wait-free | once true, for ever | no | as ever |
+//! | [`Transfer::wait`](crate::Transfer::wait), [`Revoked::wait`](crate::Revoked::wait) | block until the end or the deadline, on any thread | | no | as ever |
+//! | [`Slice::read`](crate::Slice::read), [`Slice::write`](crate::Slice::write) | lock-free | 8 aligned bytes; a copy beside a remote write may see a part of it | no | as ever |
+//! | [`Inbox::try_recv`](crate::Inbox::try_recv), polling [`next`](crate::Inbox::next) | leaf | each message goes to one receiver | a poll's waker | as ever, until the transport is dropped |
+//! | [`Inbox::recv`](crate::Inbox::recv) | blocks until a message or the deadline | the same | no | the same |
 //!
 //! # What an observer may see
 //!
-//! - After `report` or `remove` has returned, to whomever and with whatever answer, no thread is admitted to that generation.
-//!   Leases that were granted before stay valid until they are dropped: they may still use the connection, which may
-//!   still work.
+//! - After `report` or `remove` has returned, with whatever answer, nobody who learns of that is admitted to that generation.
+//!   Leases granted before stay valid until they are dropped: they may still use the connection, which may still work.
 //! - A phase read is of one moment. A record lags behind the word and is never ahead of it.
 //! - Everybody who waits for one attempt gets that attempt's outcome. Nobody gets an outcome older than their question.
+//!   Ready may have passed by the time it is read.
 //! - A transport sees at most one `connect` per name at a time, also across a removal and the next insert of the name;
 //!   none before the connection before it is closed, unless it has the `OVERLAP` capability; and one `disconnect` per
 //!   connection (more only where it answered `Retry`).
@@ -41,12 +91,18 @@
 //! | `Transport::probe` | probing |
 //! | `DataPlane::notify`, `post`, `register` | the caller's |
 //! | `DataPlane::deregister` | the caller's; at the end of a table the ending thread |
+//! | the transport's destructor | whoever gives back the last of table, handles, leases and transfers |
 //! | an address's comparison and text | the one that inserts |
 //! | an address's destructor | closing; the inserting one, if it was not taken over; connecting, if its peer was removed meanwhile |
 //! | a transport error's text | the one that reports, or on which the native call failed |
-//! | a transport error's destructor | whoever waited for it last |
-//! | a waker's `wake` | the one that ends the wait |
-//! | a waker's `clone` | the one that polls |
+//! | a transport error's destructor | whoever waited for it last; connecting, if nobody did |
+//! | a waker's `wake` | the one that ends the wait: a thread of the table, the driver too, of the transport, or a caller's |
+//! | a waker's `clone` and destructor | the one that polls; the one that ends the wait |
 //!
-//! What a transport panics with is caught. None of this runs under a lock of ours, except: a waker is cloned under the lock
-//! of the cell it waits in, which guards nothing else, and `register` and `deregister` run one at a time.
+//! What a transport panics with is caught. None of this runs under a lock of ours, except that `register` and `deregister` run
+//! one at a time.
+//!
+//! # How it is checked
+//!
+//! Allocation: `tests/allocations.rs`, for leases, refusals, stale reports and the rows of State but `snapshot`. What runs
+//! under no lock: `tests/spec/reentrancy.rs`. Progress and atomicity: [`internals`](super::internals).

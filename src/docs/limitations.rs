@@ -1,26 +1,60 @@
 //! What this crate does not do.
 //!
+//! # About peers
+//!
 //! - **It does not notice.** A peer that stops answering without an error (stopped, black-holed) is found by your own
 //!   deadlines or by [`Peer::probe`](crate::Peer::probe), then reported. There are no heartbeats yet.
-//! - **It does not cancel transfers.** A transfer ends when the transport says so, when its connection is closed, or as
-//!   `Unknown` at the drain deadline of its failed generation.
-//! - **It does not authenticate.** `Tcp` binds loopback only. An inbound name is a claim; grants have 128-bit ids.
 //! - **It replaces no address.** A live name has one address until it is removed. On a transport without `OVERLAP`, a name can be
 //!   inserted again when its removal has resolved.
+//! - **Backoff has no breaker**: attempts to a dead peer go on at the cap's pace for as long as somebody asks.
+//! - **It does not authenticate.** `Tcp` binds loopback only. An inbound name is a claim; grants have 128-bit ids.
+//! - **A record says why, not how often.** There is no history and there are no events yet; a log is made by reading
+//!   [`PeerTable::snapshot`](crate::PeerTable::snapshot).
+//!
+//! # About what is in use
+//!
 //! - **A forgotten lease** (`mem::forget`) keeps its connection open for ever and, on a transport without `OVERLAP`, its peer
 //!   unusable. The snapshot shows it; no other peer is affected.
+//! - **It does not cancel transfers.** A transfer ends when the transport says so, when its connection is closed, or as
+//!   `Unknown` at the drain deadline of its failed generation. Until quiescence its pages stay allocated and its region
+//!   registered.
+//! - **A `Peer` handle keeps the transport**, and so do a lease and an unfinished transfer: what the transport owns, like
+//!   the listening port of `Tcp`, stays after the table is shut down and dropped, until the last of them is gone. Also
+//!   after `shutdown()` has resolved, the transport goes on accepting until it is dropped.
+//! - **Memory of places is kept**: a table holds as many slots as it ever had peers at once, rounded up to a power of two, until
+//!   it is gone. Each has two bays of `stripes` cache-line pairs.
+//! - **What cannot be closed is forgotten**: a connection that its transport leaks, or refuses to close until the drain deadline,
+//!   is counted and never dropped, because its destructor might close it.
+//!
+//! # About native calls
+//!
 //! - **A native call that never returns** costs its thread. Beyond `max_stuck` connects, new ones are
 //!   answered `Busy`; beyond as many probes, new ones are answered `Unknown`. A peer in the table may have three closes that
 //!   hang, each with a thread; of removed peers' closes `max_stuck` may hang before the others wait for a place.
 //! - **A peer waits for its own native calls.** While a connect of it is stuck, [`Peer::ready`](crate::Peer::ready) answers
 //!   `Busy`, and its name can't be inserted again after a removal (`StillRemoving`) until that call is back.
-//! - **A `Peer` handle keeps the transport**, and so do a lease and an unfinished transfer: what the transport owns, like
-//!   the listening port of `Tcp`, stays after the table is shut down and dropped, until the last of them is gone. Also
-//!   after `shutdown()` has resolved, the transport goes on accepting until it is dropped.
+//! - **Names and registrations rest on arc-swap**, which has an open report of a use after free under memory pressure on arm64
+//!   ([#210](https://github.com/vorner/arc-swap/issues/210)). Leases by handle and by id do not look there; a lease by name, an
+//!   insert, a post and a grant do. A replaced snapshot is kept until nobody counts it, which narrows what could go wrong and
+//!   does not rule it out.
+//! - **What your native library locks, it locks.** A library that holds one lock through connect (NIXL's agent does) delays other
+//!   peers' sends inside itself; several agents, one table each, are the way around.
+//! - **A native registration that hangs** holds up every other `register` and `deregister` of its table, and nothing else.
 //! - **Waiting inside a transport's call** answers `WouldDeadlock`, also on another table: the mark is the thread's, not the
-//!   table's.
+//!   table's. [`Transfer::wait`](crate::Transfer::wait), [`Revoked::wait`](crate::Revoked::wait) and
+//!   [`Inbox::recv`](crate::Inbox::recv) have no such mark: there, a wait for itself ends at its deadline.
+//! - **A waker that blocks holds up whoever wakes it**, which may be the driver, and then every peer of the table. Wakers of
+//!   ordinary executors only enqueue a task.
+//!
+//! # About processes and time
+//!
 //! - **After `fork`** the child must not use a table: its threads are not there. This is not detected yet.
-//! - **Backoff has no breaker**: attempts to a dead peer go on at the cap's pace for as long as somebody asks.
+//! - **If the driver thread dies**, by a bug of this crate, what waits is answered `DriverDied`; peers that are Ready go on, nothing
+//!   reconnects or is closed, and the table's memory is not freed. Not answered then: a probe whose native call hangs, and, by a
+//!   hair's breadth, who waits for a peer that is inserted at that very moment.
 //! - **Ids wrap**: a slot's version is 32 bits, so an id may name another peer after 2³² peers in one slot. A generation is 60 bits.
+//!   No other counter is checked either: on 32-bit targets, 2³² forgotten handles of one peer overflow its count.
 //! - **Time**: deadlines are of the table's clock. With `Clock::manual` they do not pass by themselves, and transports with
 //!   sockets still use the system's.
+//! - **Urgency**: the driver is one thread of ordinary priority. If the system does not run it, nobody is elected or closed;
+//!   leases of Ready peers do not need it.

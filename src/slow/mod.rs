@@ -1,9 +1,9 @@
 //! What is done to a slot under its mutex: election, publish, failure, expiry, removal. Every change of the word that is
 //! not a report is made here, by CAS: the mutex is against each other, the CAS against a report.
 //!
-//! - No native call and no user code happens under the mutex, and no allocation but for the list of who waits for a removal:
-//!   [`locked`] brings what may be needed, and what is left over (outcomes to resolve, records to retire, connections to
-//!   close) is done after unlock.
+//! - No native call and no user code happens under the mutex, and no allocation but for the lists of who waits for a removal
+//!   and what a record's pin brings with it (a thread's first, and the collector's garbage): [`locked`] brings what may be
+//!   needed, and what is left over (outcomes to resolve, records to retire, connections to close) is done after unlock.
 //! - A slot always has exactly one unresolved outcome cell: of the attempt that runs or, if none runs, of the next one.
 //!   Ending an attempt puts a fresh cell in its place and resolves the old one after unlock (loom-tests/outcome.rs).
 //! - An election reserves a bay, and publish is the first to touch it: expiry frees the reservation at once.

@@ -64,7 +64,7 @@ impl<T: Transport> Locked<'_, T> {
         None
     }
 
-    /// Makes the slot Removed once nothing of it is left. The lane's alone.
+    /// Makes the slot Removed once nothing of it is left. The lane's alone, and of who made a slot in vain.
     pub(crate) fn finish_removal(&mut self) {
         let word = self.word();
         let idle = self.slow.bays.iter().all(|place| matches!(place, Place::Free)) && self.slow.connect.is_none();
@@ -84,13 +84,12 @@ impl<T: Transport> Locked<'_, T> {
         self.after.removed = Some((self.slow.name.clone(), outcome, waiting));
     }
 
-    /// Ends a slot that never came into the names.
+    /// Ends a slot that never came into the names: at once, unless somebody who found it by its id has used it. Then it
+    /// ends like any other.
     pub(crate) fn discard(&mut self) {
-        let word = self.word();
-        let ended = self.slot.change_word(word, Word::new(word.generation(), Phase::Removed));
-        debug_assert!(ended.is_ok(), "nobody else knows this slot");
-        self.after.lane = self.slow.lane.take();
-        self.after.removed = Some((self.slow.name.clone(), Removed::Removed, Vec::new()));
+        if let Ok(true) = self.begin_removal(CloseReason::Removed, None) {
+            self.finish_removal();
+        }
     }
 
     pub(super) fn removed_error(&self) -> ReadyError {

@@ -12,6 +12,7 @@ mod electing;
 mod exact_removal;
 mod extremes;
 mod grants;
+mod half_inserted;
 mod half_made;
 mod ids;
 mod incarnations;

@@ -1,0 +1,99 @@
+//! What the sources cite as proof exists: every model, mutant and test that an `ord!` note or `docs::internals` names.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn files(under: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(under)];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { open.push(path) } else { found.push(path) }
+        }
+    }
+    found
+}
+
+fn text(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+fn is_mutant(name: &str) -> bool {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("loom-tests/mutants/{name}.mutant")).exists()
+}
+
+/// `bays::some_rule` is a test of `loom-tests/bays.rs` or of `tests/spec/bays.rs`.
+fn is_test(path: &str) -> bool {
+    let Some((file, test)) = path.split_once("::") else { return false };
+    ["loom-tests", "tests/spec"].iter().any(|folder| {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{folder}/{file}.rs"));
+        fs::read_to_string(file).is_ok_and(|text| text.contains(&format!("fn {test}(")))
+    })
+}
+
+#[test]
+fn every_ordering_note_names_models_and_mutants_that_exist() {
+    let mut checked = 0;
+    for file in files("src") {
+        let text = fs::read_to_string(&file).unwrap();
+        for line in text.lines().map(str::trim_start).filter(|line| line.starts_with("//")) {
+            if let Some((_, cited)) = line.split_once(" model: ") {
+                let model = cited.split_whitespace().next().unwrap().trim_end_matches(['.', ',']);
+                assert!(is_test(model), "{}: no model {model}", file.display());
+                checked += 1;
+            }
+            let Some((_, cited)) = line.split_once("fails if: ") else { continue };
+            for mutant in cited.split(", ").filter(|cited| cited.contains('-')) {
+                assert!(is_mutant(mutant.trim()), "{}: no mutant {mutant}", file.display());
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 40, "only {checked} were found: the notes look otherwise by now");
+}
+
+#[test]
+fn the_proof_names_models_mutants_and_files_that_exist() {
+    let proof = text("src/docs/internals.rs");
+    let (mut tests, mut mutants) = (0, 0);
+    for cited in proof.split('`').skip(1).step_by(2) {
+        let lower = |also: &[char]| cited.chars().all(|c| c.is_ascii_lowercase() || also.contains(&c));
+        if cited.ends_with(".rs") || cited.ends_with(".md") {
+            let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+            assert!(root.join(cited).exists() || root.join("src").join(cited).exists(), "no file {cited}");
+        } else if cited.contains("::") && lower(&['_', ':']) && !is_of_the_source(cited) {
+            assert!(is_test(cited), "no model {cited}");
+            tests += 1;
+        } else if cited.contains('-') && lower(&['-']) {
+            assert!(is_mutant(cited), "no mutant {cited}");
+            mutants += 1;
+        }
+    }
+    assert!(tests > 20 && mutants > 40, "only {tests} models and {mutants} mutants were found");
+}
+
+/// `lane::take_drained` is a function of `src/lane.rs`.
+fn is_of_the_source(path: &str) -> bool {
+    let Some((file, function)) = path.split_once("::") else { return false };
+    [format!("src/{file}.rs"), format!("src/{file}/mod.rs")].iter().any(|file| {
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file))
+            .is_ok_and(|text| text.contains(&format!("fn {function}")))
+    })
+}
+
+/// `Slot::enter_if` and the like: the proof names methods that exist.
+#[test]
+fn the_proof_names_methods_that_exist() {
+    let source: String = files("src").iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    let mut checked = 0;
+    for cited in text("src/docs/internals.rs").split('`').skip(1).step_by(2) {
+        let Some((of, method)) = cited.split_once("::") else { continue };
+        let is_type = of.starts_with(|c: char| c.is_ascii_uppercase()) && of.chars().all(char::is_alphanumeric);
+        if is_type && method.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
+            assert!(source.contains(&format!("fn {method}")), "no method {cited}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 20, "only {checked} were found");
+}

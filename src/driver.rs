@@ -4,6 +4,7 @@
 use crate::close;
 use crate::lane::{self, Look, Permit, Step};
 use crate::name::PeerId;
+use crate::policy::Pace;
 use crate::pool::mark_table_thread;
 use crate::queue::LOOK;
 use crate::shared::{ProbeRequest, Shared, ShutdownRequest};
@@ -34,13 +35,18 @@ pub(crate) struct Driver<T: Transport> {
     deferred: Vec<(SlotRef<T>, u32)>,
     /// Slots that want to connect and found no permit, first come first served.
     line: VecDeque<SlotRef<T>>,
+    /// The limit of connects per second, if there is one.
+    pace: Option<Pace>,
     shutdowns: Vec<ShutdownRequest>,
     probes: Vec<ProbeRequest>,
 }
 
 impl<T: Transport> Driver<T> {
     pub(crate) fn new(shared: Arc<Shared<T>>) -> Self {
+        let per_second = shared.config.max_connects_per_second;
+        let pace = per_second.map(|limit| Pace::new(limit, shared.clock.now()));
         Driver {
+            pace,
             shared,
             timers: BTreeSet::new(),
             deferred: Vec::new(),
@@ -110,6 +116,7 @@ impl<T: Transport> Driver<T> {
         if let Some(elected) = connect {
             shared.counters.elected();
             shared.connects.begin();
+            self.pace.iter_mut().for_each(|pace| pace.take(shared.clock.now()));
             let ticket = Ticket::new(shared.clone(), slot.clone(), elected);
             shared.connectors.submit(shared.next_job(), Box::new(move || ticket.connect())); // starved: see `sleep`
         }
@@ -136,9 +143,16 @@ impl<T: Transport> Driver<T> {
             Permit::Taken
         } else if permits + stuck >= config.max_concurrent_connects.saturating_add(config.max_stuck) {
             Permit::Stuck(stuck)
+        } else if self.paused_until().is_some() {
+            Permit::Taken
         } else {
             Permit::Free
         }
+    }
+
+    /// When the limit of connects per second lets the next one start, if not now.
+    fn paused_until(&self) -> Option<Instant> {
+        self.pace.as_ref()?.wait(self.shared.clock.now())
     }
 
     /// Tells every slot whose time has come, like anybody else would.
@@ -212,6 +226,8 @@ impl<T: Transport> Driver<T> {
     fn sleep(&self, overdue: Option<Instant>) {
         let now = self.shared.clock.now();
         let starved = self.shared.pools().iter().any(|pool| pool.is_starved());
+        let has_place = self.shared.connects.permits() < self.shared.config.max_concurrent_connects;
+        let paused_until = self.paused_until().filter(|_| has_place && !self.line.is_empty());
         let held_up = !self.line.is_empty() && !matches!(self.permit(true), Permit::Taken);
         let looked_at = self.shared.sweep();
         let soon = (!self.deferred.is_empty() || held_up || starved || looked_at).then(|| now + TRY_AGAIN);
@@ -221,7 +237,7 @@ impl<T: Transport> Driver<T> {
             request.deadline.map(|at| submitted.map_or(at, |submitted| at.max(submitted)))
         });
         let probe = self.probes.iter().map(|probe| probe.deadline).min();
-        match [soon, timer, shutdown.min(), probe, overdue].into_iter().flatten().min() {
+        match [soon, timer, paused_until, shutdown.min(), probe, overdue].into_iter().flatten().min() {
             None => thread::park(),
             Some(at) => {
                 if let Some(left) = self.shared.clock.real_wait_until(at) {

@@ -20,7 +20,8 @@ pub(crate) const CLOSE_AGAIN: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Permit {
     Free,
-    /// All are held by attempts that end before their deadline: wait in line.
+    /// All are held by attempts that end before their deadline, or the limit of connects per second is reached: wait in
+    /// line.
     Taken,
     /// Black-holed connects hold every thread there may be.
     Stuck(usize),

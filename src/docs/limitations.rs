@@ -21,6 +21,9 @@
 //!   table's.
 //! - **After `fork`** the child must not use a table: its threads are not there. This is not detected yet.
 //! - **Backoff has no breaker**: attempts to a dead peer go on at the cap's pace for as long as somebody asks.
+//! - **Connects per second are not limited by default.** Each peer's backoff spreads its own dials, and `max_concurrent_connects`
+//!   those that take time. Thousands of peers that are lost together and refuse quickly are dialed in bursts, unless
+//!   [`Builder::max_connects_per_second`](crate::Builder::max_connects_per_second) is set.
 //! - **Ids wrap**: a slot's version is 32 bits, so an id may name another peer after 2³² peers in one slot. A generation is 60 bits.
 //! - **Time**: deadlines are of the table's clock. With `Clock::manual` they do not pass by themselves, and transports with
 //!   sockets still use the system's.

@@ -26,6 +26,10 @@ mutants:
 failover *args:
     cargo run --release --example pd_failover -- {{args}}
 
+# Ten thousand peers restart while a thousand callers wait for each, in virtual time.
+storm:
+    PEERAGE_STORM_PEERS=10000 PEERAGE_STORM_CALLERS=1000 cargo test --release --test storm -- --nocapture --test-threads 1
+
 # Cost of a lease against what one would use instead.
 bench:
     cargo bench --bench lease

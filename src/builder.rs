@@ -29,6 +29,7 @@ pub(crate) struct Config {
     pub(crate) close_timeout: Duration,
     pub(crate) drain_deadline: Duration,
     pub(crate) max_concurrent_connects: usize,
+    pub(crate) max_connects_per_second: Option<u32>,
     pub(crate) max_concurrent_closes: usize,
     pub(crate) max_stuck: usize,
     pub(crate) max_peers: usize,
@@ -47,6 +48,7 @@ impl Default for Config {
             close_timeout: Duration::from_secs(5),
             drain_deadline: Duration::from_secs(5),
             max_concurrent_connects: 32,
+            max_connects_per_second: None,
             max_concurrent_closes: 8,
             max_stuck: 32,
             max_peers: 1 << 20,
@@ -92,6 +94,14 @@ impl<T: Transport> Builder<T> {
     /// Attempts younger than `connect_timeout` at once, in the whole table; the others wait in line. Default 32.
     pub fn max_concurrent_connects(mut self, limit: usize) -> Self {
         self.config.max_concurrent_connects = limit;
+        self
+    }
+
+    /// Attempts that start in one second, in the whole table; the others wait in line. A hundredth of it may start at the same
+    /// moment. Spreads the dials after many peers were lost together: each refusal is quick and gives its permit
+    /// back at once, so `max_concurrent_connects` alone does not. Default: no limit.
+    pub fn max_connects_per_second(mut self, limit: u32) -> Self {
+        self.config.max_connects_per_second = Some(limit);
         self
     }
 
@@ -159,7 +169,8 @@ impl<T: Transport> Builder<T> {
     /// # Errors
     /// [`BuildError`] if a setting makes no sense or the system gives no thread.
     pub fn build(self) -> Result<PeerTable<T>, BuildError> {
-        let Config { stripes, max_concurrent_connects, max_concurrent_closes, max_peers, .. } = self.config;
+        let Config { stripes, max_concurrent_connects, max_connects_per_second, .. } = self.config;
+        let Config { max_concurrent_closes, max_peers, .. } = self.config;
         if !stripes.is_power_of_two() || stripes > 64 {
             return Err(BuildError::Stripes { given: stripes });
         }
@@ -167,6 +178,7 @@ impl<T: Transport> Builder<T> {
             (max_concurrent_connects, "max_concurrent_connects"),
             (max_concurrent_closes, "max_concurrent_closes"),
             (max_peers, "max_peers"),
+            (max_connects_per_second.map_or(1, |limit| limit as usize), "max_connects_per_second"),
         ] {
             if limit == 0 {
                 return Err(BuildError::Zero { limit: name });

@@ -2,7 +2,7 @@
 //! destructor runs here, and it only tries a slot's mutex.
 
 use crate::close;
-use crate::lane::{self, Permits, Step};
+use crate::lane::{self, Look, Permits, Step};
 use crate::name::PeerId;
 use crate::pool::mark_table_thread;
 use crate::queue::LOOK;
@@ -13,8 +13,7 @@ use crate::sync::lock;
 use crate::ticket::Ticket;
 use crate::transfer::Outcome;
 use crate::transport::{Liveness, Transport};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,8 +28,8 @@ const ENDING: Duration = Duration::from_millis(50);
 
 pub(crate) struct Driver<T: Transport> {
     shared: Arc<Shared<T>>,
-    /// Peers by id, so that a timer keeps no slot alive.
-    timers: BinaryHeap<Reverse<(Instant, u64)>>,
+    /// One per peer, by id, so that a timer keeps no slot alive.
+    timers: BTreeSet<(Instant, u64)>,
     /// Slots whose mutex was held, with the events they were told.
     deferred: Vec<(SlotRef<T>, u32)>,
     /// Slots that want to connect and found no permit, first come first served in each [`Line`].
@@ -43,7 +42,7 @@ impl<T: Transport> Driver<T> {
     pub(crate) fn new(shared: Arc<Shared<T>>) -> Self {
         Driver {
             shared,
-            timers: BinaryHeap::new(),
+            timers: BTreeSet::new(),
             deferred: Vec::new(),
             lines: [VecDeque::new(), VecDeque::new()],
             shutdowns: Vec::new(),
@@ -110,7 +109,7 @@ impl<T: Transport> Driver<T> {
             self.deferred.push((slot, events));
             return;
         };
-        let Step { close, bays, connect, end_transfers, still_busy, wait_for_permit, look_at } = step;
+        let Step { close, bays, connect, end_transfers, still_busy, wait_for_permit, look } = step;
         let shared = &self.shared;
         for to_close in close.into_iter().flatten() {
             close::submit(shared, &slot, to_close);
@@ -127,8 +126,10 @@ impl<T: Transport> Driver<T> {
         for (cell, outcome) in still_busy {
             cell.resolve(outcome);
         }
-        if let Some(at) = look_at {
-            self.timers.push(Reverse((at, slot.id().to_bits())));
+        if let Some(Look { at, instead_of }) = look {
+            let id = slot.id().to_bits();
+            instead_of.map(|old| self.timers.remove(&(old, id)));
+            self.timers.insert((at, id));
         }
         if let Some(line) = wait_for_permit {
             self.lines[line as usize].push_back(slot);
@@ -139,7 +140,8 @@ impl<T: Transport> Driver<T> {
     fn fire_timers(&mut self) -> bool {
         let now = self.shared.clock.now();
         let mut fired = false;
-        while let Some(Reverse((_, id))) = self.timers.pop_if_due(now) {
+        while let Some((_, id)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            self.timers.pop_first();
             if let Some(slot) = self.shared.upgrade(PeerId::from_bits(id)) {
                 slot.tell(LOOK);
                 fired = true;
@@ -161,7 +163,7 @@ impl<T: Transport> Driver<T> {
 
     /// Whether somebody stands in line and need not.
     fn is_next(&self, line: Line) -> bool {
-        !self.lines[line as usize].is_empty() && self.shared.connects.has_room(line, &self.shared.config)
+        !self.lines[line as usize].is_empty() && self.shared.connects.has_room(line, &self.shared.config, self.shared.clock.now())
     }
 
     /// Registrations are taken back and the report is made by an ending thread. If the native side hangs there, the report
@@ -211,15 +213,17 @@ impl<T: Transport> Driver<T> {
         let now = self.shared.clock.now();
         let starved = self.shared.pools().iter().any(|pool| pool.is_starved());
         let held_up = [Line::Ordinary, Line::TimedOut].into_iter().any(|line| self.is_next(line));
+        let stand_in_line = self.lines.iter().any(|line| !line.is_empty());
+        let paused_until = self.shared.connects.paused_until(now).filter(|_| stand_in_line && !held_up);
         let looked_at = self.shared.sweep();
         let soon = (!self.deferred.is_empty() || held_up || starved || looked_at).then(|| now + TRY_AGAIN);
-        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+        let timer = self.timers.first().map(|(at, _)| *at);
         let shutdown = self.shutdowns.iter().filter_map(|request| {
             let submitted = request.submitted.map(|at| at + ENDING);
             request.deadline.map(|at| submitted.map_or(at, |submitted| at.max(submitted)))
         });
         let probe = self.probes.iter().map(|probe| probe.deadline).min();
-        match [soon, timer, shutdown.min(), probe, overdue].into_iter().flatten().min() {
+        match [soon, timer, paused_until, shutdown.min(), probe, overdue].into_iter().flatten().min() {
             None => thread::park(),
             Some(at) => {
                 if let Some(left) = self.shared.clock.real_wait_until(at) {
@@ -230,12 +234,38 @@ impl<T: Transport> Driver<T> {
     }
 }
 
-trait PopIfDue {
-    fn pop_if_due(&mut self, now: Instant) -> Option<Reverse<(Instant, u64)>>;
-}
+#[cfg(all(test, not(peerage_loom)))]
+mod tests {
+    use super::*;
+    use crate::builder::Config;
+    use crate::clock::Clock;
+    use crate::state::Phase;
+    use crate::table::PeerTable;
+    use crate::transport::memory::{Fabric, MemoryAddress, MemoryError};
 
-impl PopIfDue for BinaryHeap<Reverse<(Instant, u64)>> {
-    fn pop_if_due(&mut self, now: Instant) -> Option<Reverse<(Instant, u64)>> {
-        if self.peek()?.0.0 <= now { self.pop() } else { None }
+    #[test]
+    fn a_peer_that_fails_again_and_again_has_one_timer() {
+        let clock = Clock::manual();
+        let fabric = Fabric::with_clock(clock.clone());
+        let _remote = fabric.node("p");
+        let config = Config { connect_timeout: Duration::from_secs(3600), ..Config::default() };
+        let shared = Shared::new(fabric.node("here"), config, clock.clone(), 7);
+        shared.queue.driven_by(thread::current());
+        let mut driver = Driver::new(shared.clone());
+        let table = PeerTable::new(shared);
+        let peer = table.insert("p", MemoryAddress::new("p")).unwrap();
+        for _ in 0..50 {
+            assert!(peer.lease().is_err());
+            while peer.phase() != Phase::Ready {
+                driver.look();
+                thread::yield_now();
+            }
+            peer.report(peer.generation(), &MemoryError::peer_broken("again"));
+            while driver.look() {}
+            assert!(driver.timers.len() <= 1, "{:?}", driver.timers);
+            clock.advance(Duration::from_secs(5));
+        }
+        drop((peer, table));
+        driver.run();
     }
 }

@@ -37,8 +37,13 @@ pub(crate) struct Step<T: Transport> {
     pub(crate) still_busy: Vec<(Arc<Cell<Removed>>, Removed)>,
     /// The slot wants a permit and there is none: where it waits.
     pub(crate) wait_for_permit: Option<Line>,
-    /// Set a timer for this time.
-    pub(crate) look_at: Option<Instant>,
+    pub(crate) look: Option<Look>,
+}
+
+/// Set a timer for a time, in place of the slot's timer for another time, if that has not fired.
+pub(crate) struct Look {
+    pub(crate) at: Instant,
+    pub(crate) instead_of: Option<Instant>,
 }
 
 /// One step; `None` if somebody holds the mutex. Makes no call that may block.
@@ -52,7 +57,7 @@ pub(crate) fn step<T: Transport>(slot: &Slot<T>, events: u32, permits: Permits) 
             end_transfers: [false; 2],
             still_busy: Vec::new(),
             wait_for_permit: None,
-            look_at: None,
+            look: None,
         };
         take_drained(lane, events);
         lane.settle(None);
@@ -67,7 +72,7 @@ pub(crate) fn step<T: Transport>(slot: &Slot<T>, events: u32, permits: Permits) 
         lane.finish_removal();
         answer_removers(lane, &mut step);
         connect(lane, permits, &mut step);
-        step.look_at = next_look(lane);
+        step.look = next_look(lane);
         step
     })
 }
@@ -161,11 +166,11 @@ fn connect<T: Transport>(lane: &mut Locked<'_, T>, permits: Permits, step: &mut 
     }
     let (home, line) = (lane.slot.home(), lane.line());
     let in_turn = permits.from_line || !permits.lines[line as usize];
-    let room = in_turn && home.connects.has_room(line, &home.config);
+    let room = in_turn && home.connects.has_room(line, &home.config, lane.now);
     if room && home.connects.are_stuck(&home.config) {
         let retry_after = home.config.backoff.cap.min(home.config.connect_timeout);
         lane.answer_busy(home.connects.stuck(), retry_after);
-    } else if room && home.connects.try_begin(line, &home.config) {
+    } else if room && home.connects.try_begin(line, &home.config, lane.now) {
         step.connect = lane.elect(true);
         if step.connect.is_none() {
             home.connects.returned(Counted::Permit(line));
@@ -177,7 +182,7 @@ fn connect<T: Transport>(lane: &mut Locked<'_, T>, permits: Permits, step: &mut 
 }
 
 /// The earliest time at which something becomes due, unless a timer is set for no later.
-fn next_look<T: Transport>(lane: &mut Locked<'_, T>) -> Option<Instant> {
+fn next_look<T: Transport>(lane: &mut Locked<'_, T>) -> Option<Look> {
     let config = &lane.slot.home().config;
     let slow = &*lane.slow;
     let places = slow.bays.iter().filter_map(|place| match place {
@@ -200,8 +205,8 @@ fn next_look<T: Transport>(lane: &mut Locked<'_, T>) -> Option<Instant> {
     if slow.timer.is_some_and(|set| set > lane.now && set <= next) {
         return None;
     }
-    lane.slow.timer = Some(next);
-    Some(next)
+    let instead_of = lane.slow.timer.replace(next);
+    Some(Look { at: next, instead_of })
 }
 
 /// How a close ended, as its closing thread tells the lane.

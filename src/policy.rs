@@ -1,6 +1,6 @@
 //! When to try again: pure functions of their arguments, no clock and no random numbers of their own.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Exponential backoff with full jitter: before attempt *n* + 1 a peer waits a random time between zero and
 /// `min(cap, base × 2ⁿ⁻¹)`, where *n* counts the failures since it was last stable. The time runs from the start of the
@@ -88,9 +88,93 @@ fn within(window: Duration, random: u64) -> Duration {
     Duration::from_nanos(((u128::from(window) * u128::from(random)) >> 64) as u64)
 }
 
+/// A limit of starts per second, as a token bucket that holds what a hundredth of a second fills, at least one token: who
+/// comes late to it catches up, and what it lets through stays even.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// Between two tokens.
+    interval: Duration,
+    /// How long an empty bucket takes to be full, less one token.
+    slack: Duration,
+    full_at: Instant,
+}
+
+impl Pace {
+    /// With a full bucket at `now`. `per_second` is at least 1.
+    pub(crate) fn new(per_second: u32, now: Instant) -> Self {
+        let interval = Duration::from_nanos(1_000_000_000_u64.div_ceil(per_second.into()));
+        let depth = (per_second / 100).max(1);
+        Pace { interval, slack: interval * (depth - 1), full_at: now }
+    }
+
+    /// When there is a token, if there is none at `now`.
+    pub(crate) fn wait(&self, now: Instant) -> Option<Instant> {
+        // A bucket that is full but for `slack` holds one.
+        self.full_at.checked_sub(self.slack).filter(|at| *at > now)
+    }
+
+    /// Takes a token, if there is one.
+    pub(crate) fn try_take(&mut self, now: Instant) -> bool {
+        let there = self.wait(now).is_none();
+        if there {
+            self.full_at = self.full_at.max(now) + self.interval;
+        }
+        there
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// When each of `starts` happens that want to start at once and ask again every `every`.
+    fn starts(pace: &mut Pace, from: Instant, starts: usize, every: Duration) -> Vec<Duration> {
+        let mut now = from;
+        let mut at = Vec::new();
+        while at.len() < starts {
+            while at.len() < starts && pace.try_take(now) {
+                at.push(now - from);
+            }
+            now += every;
+        }
+        at
+    }
+
+    #[test]
+    fn a_slow_pace_lets_one_through_at_each_interval_and_tells_when() {
+        let now = Instant::now();
+        let mut pace = Pace::new(4, now);
+        for start in 0..10 {
+            let at = now + Duration::from_millis(250) * start;
+            assert!(pace.try_take(at) && !pace.try_take(at));
+            assert_eq!(pace.wait(at), Some(at + Duration::from_millis(250)));
+            assert!(pace.wait(at + Duration::from_nanos(249_999_999)).is_some());
+        }
+    }
+
+    #[test]
+    fn no_second_has_more_starts_than_the_limit_and_one_bucket() {
+        for per_second in [1, 7, 99, 100, 250, 10_000] {
+            for every in [100, 33_333, 5_000_000].map(Duration::from_micros) {
+                let now = Instant::now();
+                let at = starts(&mut Pace::new(per_second, now), now, 3 * per_second as usize, every);
+                let bucket = (per_second / 100).max(1) as usize;
+                let limit = per_second as usize + bucket;
+                let too_many = at.windows(limit + 1).find(|starts| starts[limit] - starts[0] < Duration::from_secs(1));
+                assert_eq!(too_many, None, "more than {limit} in a second");
+            }
+        }
+    }
+
+    #[test]
+    fn who_asks_late_within_a_bucket_loses_nothing_and_who_idled_gains_one_bucket() {
+        let now = Instant::now();
+        let mut pace = Pace::new(1_000, now);
+        let at = starts(&mut pace, now, 2_001, Duration::from_millis(7));
+        assert!(*at.last().unwrap() <= Duration::from_millis(1_995), "the limit is reached: {:?}", at.last());
+        let later = now + Duration::from_secs(3600);
+        assert_eq!(starts(&mut pace, later, 11, Duration::from_micros(1))[9..], [0, 1000].map(Duration::from_micros));
+    }
 
     #[test]
     fn the_window_doubles_up_to_the_cap() {

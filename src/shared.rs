@@ -7,7 +7,7 @@ use crate::grant;
 use crate::name::{PeerId, PeerName};
 use crate::names::Names;
 use crate::note::Note;
-use crate::policy::Breaker;
+use crate::policy::{Breaker, Pace};
 use crate::pool::{Job, Pool};
 use crate::queue::{LOOK, Queue};
 use crate::region::{Region, RegionId};
@@ -101,12 +101,13 @@ pub(crate) struct ProbeRequest {
 //      connect off until the driver has the push that follows `returned`: that push (Release), not the count, ends it.
 //      `gave_up` adds before it subtracts, so the sum is never too low.
 //      test: isolation::beyond_max_stuck_a_connect_is_answered_busy_and_counts_no_failure
-#[derive(Default)]
 pub(crate) struct Connects {
     permits: AtomicUsize,
     /// Of those, the ones of peers whose attempt before ran into its deadline.
     timed_out: AtomicUsize,
     stuck: AtomicUsize,
+    /// The limit of connects per second, if there is one.
+    pace: Option<Mutex<Pace>>,
 }
 
 /// Who waits for a permit with whom.
@@ -130,8 +131,14 @@ pub(crate) enum Counted {
 }
 
 impl Connects {
+    fn new(config: &Config, now: Instant) -> Self {
+        let (permits, timed_out, stuck) = Default::default();
+        let pace = config.max_connects_per_second.map(|limit| Mutex::new(Pace::new(limit, now)));
+        Connects { permits, timed_out, stuck, pace }
+    }
+
     /// Counts a connect in, if it may start. The driver has asked [`are_stuck`](Self::are_stuck) for its own.
-    pub(crate) fn try_begin(&self, line: Line, config: &Config) -> bool {
+    pub(crate) fn try_begin(&self, line: Line, config: &Config, now: Instant) -> bool {
         let one_more = |limit: usize| move |count: usize| (count < limit).then(|| count + 1);
         let limit = config.max_concurrent_connects;
         if line == Line::TimedOut
@@ -139,18 +146,27 @@ impl Connects {
         {
             return false;
         }
-        let begun = self.permits.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more(limit)).is_ok();
-        if !begun && line == Line::TimedOut {
+        let counted = self.permits.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more(limit)).is_ok();
+        if !counted && line == Line::TimedOut {
             self.timed_out.fetch_sub(1, Ordering::AcqRel);
         }
-        begun
+        let in_pace = counted && self.pace.as_ref().is_none_or(|pace| lock(pace).try_take(now));
+        if counted && !in_pace {
+            self.returned(Counted::Permit(line));
+        }
+        in_pace
+    }
+
+    /// When the limit of connects per second lets the next one start, if not now.
+    pub(crate) fn paused_until(&self, now: Instant) -> Option<Instant> {
+        lock(self.pace.as_ref()?).wait(now)
     }
 
     /// Whether [`try_begin`](Self::try_begin) would find room.
-    pub(crate) fn has_room(&self, line: Line, config: &Config) -> bool {
+    pub(crate) fn has_room(&self, line: Line, config: &Config, now: Instant) -> bool {
         let limit = config.max_concurrent_connects;
         let among_its_like = line == Line::Ordinary || self.timed_out.load(Ordering::Acquire) < limit.div_ceil(2);
-        among_its_like && self.permits.load(Ordering::Acquire) < limit
+        among_its_like && self.permits.load(Ordering::Acquire) < limit && self.paused_until(now).is_none()
     }
 
     /// Whether so many connects hang that no thread is left for another one.
@@ -237,6 +253,7 @@ impl<T: Transport> Shared<T> {
         let last_closers = pool("peerage-last", config.max_concurrent_closes, config.max_stuck);
         let probers = pool("peerage-probe", config.max_stuck.max(1), 0);
         let enders = pool("peerage-end", 1, 0);
+        let connects = Connects::new(&config, clock.now());
         Arc::new(Shared {
             capabilities: transport.capabilities(),
             transport: Arc::new(transport),
@@ -250,7 +267,7 @@ impl<T: Transport> Shared<T> {
             last_closers,
             probers,
             enders,
-            connects: Connects::default(),
+            connects,
             counters: Counters::default(),
             probes: Mutex::default(),
             probes_running: AtomicUsize::new(0),

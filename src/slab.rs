@@ -12,9 +12,14 @@ use crate::sync::lock;
 use crate::transport::Transport;
 use std::sync::{Mutex, OnceLock};
 
-/// Places of the first chunk; each further chunk doubles the total.
-const FIRST: usize = if cfg!(peerage_loom) { 1 } else { 16 };
-const CHUNKS: usize = 24;
+/// Places of the first chunks, as a power of two.
+const SMALLEST: u32 = if cfg!(peerage_loom) { 0 } else { 4 };
+/// Chunks of one size, as a power of two; as many more have twice the places each. So a table that grows makes a
+/// sixteenth of its places more at once: the insert that waits for them, and the memory of places that nobody uses, stay small
+/// beside the rest, and finding a place is arithmetic.
+const ALIKE: u32 = if cfg!(peerage_loom) { 0 } else { 4 };
+/// For 2²⁷ places, less those of no use.
+const CHUNKS: usize = ((27 - SMALLEST - ALIKE) as usize) << ALIKE;
 
 pub(crate) struct Slab<T: Transport> {
     chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
@@ -44,9 +49,10 @@ impl<T: Transport> Slab<T> {
             let mut made = lock(&self.made);
             if lock(&self.free).is_empty() {
                 let (chunk, _) = locate(*made);
+                let empty = self.chunks.get(chunk)?;
                 let new = *made..*made + chunk_len(chunk);
                 let slots = new.clone().map(|index| make(index as u32)).collect();
-                assert!(self.chunks.get(chunk)?.set(slots).is_ok(), "chunks are made in order, under the lock");
+                assert!(empty.set(slots).is_ok(), "chunks are made in order, under the lock");
                 *made = new.end;
                 lock(&self.free).extend(new.rev().map(|index| index as u32));
             }
@@ -64,16 +70,19 @@ impl<T: Transport> Slab<T> {
     }
 }
 
-/// Chunk 0 has FIRST places; chunk k > 0 has FIRST × 2ᵏ⁻¹, as many as all before it.
 fn chunk_len(chunk: usize) -> usize {
-    FIRST << chunk.saturating_sub(1)
+    1 << (SMALLEST as usize + (chunk >> ALIKE))
 }
 
+/// The index, moved up by the places that chunks of half the smallest size and less would have, reads like a floating-point
+/// number: its exponent tells the size of its chunk, the next bits which of those, the rest which place.
 #[inline(always)]
 fn locate(index: usize) -> (usize, usize) {
-    let chunk = (usize::BITS - (index / FIRST).leading_zeros()) as usize;
-    let first = if chunk == 0 { 0 } else { FIRST << (chunk - 1) };
-    (chunk, index - first)
+    let moved = index + (1 << (SMALLEST + ALIKE));
+    let exponent = usize::BITS - 1 - moved.leading_zeros();
+    let size = exponent - ALIKE;
+    let which = (moved >> size) & ((1 << ALIKE) - 1);
+    ((((size - SMALLEST) as usize) << ALIKE) + which, moved & ((1 << size) - 1))
 }
 
 #[cfg(test)]
@@ -83,12 +92,27 @@ mod tests {
     #[test]
     fn every_index_has_one_place_and_chunks_follow_each_other() {
         let mut next = 0;
-        for chunk in 0..12 {
+        for chunk in 0..CHUNKS / 2 {
             for at in 0..chunk_len(chunk) {
                 assert_eq!(locate(next), (chunk, at));
                 next += 1;
             }
         }
         assert!(locate(u32::MAX as usize).0 >= CHUNKS, "an index from outside may be any number");
+        let all: usize = (0..CHUNKS).map(chunk_len).sum();
+        assert_eq!(locate(all - 1), (CHUNKS - 1, chunk_len(CHUNKS - 1) - 1));
+        assert_eq!(locate(all).0, CHUNKS);
+    }
+
+    #[test]
+    fn a_chunk_is_a_small_part_of_what_was_there_before() {
+        let mut before = 0;
+        for chunk in 0..CHUNKS {
+            assert!(
+                chunk_len(chunk) <= 1 << SMALLEST
+                    || chunk_len(chunk) * (1 << ALIKE) <= before + (1 << (SMALLEST + ALIKE))
+            );
+            before += chunk_len(chunk);
+        }
     }
 }

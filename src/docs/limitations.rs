@@ -6,7 +6,6 @@
 //!   deadlines or by [`Peer::probe`](crate::Peer::probe), then reported. There are no heartbeats yet.
 //! - **It replaces no address.** A live name has one address until it is removed. On a transport without `OVERLAP`, a name can be
 //!   inserted again when its removal has resolved.
-//! - **Backoff has no breaker**: attempts to a dead peer go on at the cap's pace for as long as somebody asks.
 //! - **It does not authenticate.** `Tcp` binds loopback only. An inbound name is a claim; grants have 128-bit ids.
 //! - **A record says why, not how often.** There is no history and there are no events yet; a log is made by reading
 //!   [`PeerTable::snapshot`](crate::PeerTable::snapshot).
@@ -52,6 +51,9 @@
 //! - **If the driver thread dies**, by a bug of this crate, what waits is answered `DriverDied`; peers that are Ready go on, nothing
 //!   reconnects or is closed, and the table's memory is not freed. Not answered then: a probe whose native call hangs, and, by a
 //!   hair's breadth, who waits for a peer that is inserted at that very moment.
+//! - **Connects per second are not limited by default.** Each peer's backoff spreads its own dials, and `max_concurrent_connects`
+//!   those that take time. Thousands of peers that are lost together and refuse quickly are dialed in bursts, unless
+//!   [`Builder::max_connects_per_second`](crate::Builder::max_connects_per_second) is set.
 //! - **Ids wrap**: a slot's version is 32 bits, so an id may name another peer after 2³² peers in one slot. A generation is 60 bits.
 //!   No other counter is checked either: on 32-bit targets, 2³² forgotten handles of one peer overflow its count.
 //! - **Time**: deadlines are of the table's clock. With `Clock::manual` they do not pass by themselves, and transports with

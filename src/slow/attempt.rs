@@ -220,7 +220,7 @@ impl<T: Transport> Locked<'_, T> {
             return Err(error.into());
         }
         let (home, line) = (self.slot.home(), self.line());
-        if !home.connects.try_begin(line, &home.config) {
+        if !home.connects.try_begin(line, &home.config, self.now) {
             let Config { max_concurrent_connects, connect_timeout, .. } = home.config;
             return Err(self.busy(BusyCause::Permits(max_concurrent_connects), connect_timeout).into());
         }

@@ -18,6 +18,7 @@ mod ids;
 mod incarnations;
 mod isolation;
 mod one_connect;
+mod pacing;
 mod panics;
 mod probing;
 mod reentrancy;

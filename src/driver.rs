@@ -163,7 +163,8 @@ impl<T: Transport> Driver<T> {
 
     /// Whether somebody stands in line and need not.
     fn is_next(&self, line: Line) -> bool {
-        !self.lines[line as usize].is_empty() && self.shared.connects.has_room(line, &self.shared.config, self.shared.clock.now())
+        !self.lines[line as usize].is_empty()
+            && self.shared.connects.has_room(line, &self.shared.config, self.shared.clock.now())
     }
 
     /// Registrations are taken back and the report is made by an ending thread. If the native side hangs there, the report
@@ -248,7 +249,7 @@ mod tests {
         let clock = Clock::manual();
         let fabric = Fabric::with_clock(clock.clone());
         let _remote = fabric.node("p");
-        let config = Config { connect_timeout: Duration::from_secs(3600), ..Config::default() };
+        let config = Config { connect_timeout: Duration::from_secs(3600), breaker: None, ..Config::default() };
         let shared = Shared::new(fabric.node("here"), config, clock.clone(), 7);
         shared.queue.driven_by(thread::current());
         let mut driver = Driver::new(shared.clone());

@@ -37,7 +37,8 @@ impl<T: Transport> Model<T> {
     /// A table with gates of `stripes` stripes, no backoff, and a clock that stands still.
     pub fn new(transport: T, stripes: usize) -> Self {
         let backoff = Backoff { base: Duration::ZERO, cap: Duration::ZERO, min_stable: Duration::ZERO };
-        let config = Config { stripes, max_concurrent_connects: 1, max_stuck: 1, backoff, ..Config::default() };
+        let config =
+            Config { stripes, max_concurrent_connects: 1, max_stuck: 1, backoff, breaker: None, ..Config::default() };
         let shared = Shared::new(transport, config, Clock::manual(), 1);
         let driver = Mutex::new(Driver::new(shared.clone()));
         Model { table: PeerTable::new(shared.clone()), shared, driver }

@@ -176,7 +176,12 @@ impl<T: Transport> Locked<'_, T> {
         let word = self.word();
         let slow = &*self.slow;
         let failed = matches!(word.phase(), Phase::Idle | Phase::Failed) && slow.settled == word;
-        if !failed || self.predecessor().is_some() || slow.connect.is_some() || !self.slot.is_wanted(word.generation()) || self.free_bay().is_none() {
+        if !failed
+            || self.predecessor().is_some()
+            || slow.connect.is_some()
+            || !self.slot.is_wanted(word.generation())
+            || self.free_bay().is_none()
+        {
             return MayElect::No;
         }
         let not_before = [slow.retry_at, slow.busy_until, self.home().local_retry_at()].into_iter().flatten().max();
@@ -245,7 +250,8 @@ impl<T: Transport> Locked<'_, T> {
         let cancelled = self.flag.take()?;
         let deadline = self.now + self.home().config.connect_timeout;
         let counted = Counted::Permit(self.line());
-        self.slow.connect = Some(Connect { generation, deadline, counted, on_our_thread, cancelled: cancelled.clone() });
+        self.slow.connect =
+            Some(Connect { generation, deadline, counted, on_our_thread, cancelled: cancelled.clone() });
         self.slot.connecting.store(true, Ordering::Relaxed);
         self.slow.trying = Some(generation);
         self.slow.attempts += 1;

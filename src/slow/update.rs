@@ -5,7 +5,7 @@
 //! on waiting, for the next one (loom-tests/updates.rs).
 
 use super::Locked;
-use crate::error::{Reason, ReadyError};
+use crate::error::{ReadyError, Reason};
 use crate::name::Incarnation;
 use crate::queue::{LOOK, WANTED};
 use crate::state::{Phase, Word};

@@ -170,7 +170,8 @@ fn nobody_is_elected_while_the_old_connection_is_in_the_way() {
 fn peers_that_time_out_share_half_of_the_permits_and_starve_nobody() {
     let world = world_with(|builder| builder.connect_timeout(SECOND).max_concurrent_connects(4).max_stuck(100));
     let dead: Vec<_> = (0..20).map(|at| world.peer(&format!("dead-{at}"))).collect();
-    let holds: Vec<_> = dead.iter().map(|peer| world.memory.steps().hold(Step::Connect, peer.name().as_str())).collect();
+    let holds: Vec<_> =
+        dead.iter().map(|peer| world.memory.steps().hold(Step::Connect, peer.name().as_str())).collect();
     let ask = || dead.iter().for_each(|peer| drop(peer.lease()));
     // Each runs into its deadline once; then all of them ask again, and again.
     ask();

@@ -73,7 +73,9 @@ fn beyond_max_stuck_a_connect_is_answered_busy_and_counts_no_failure() {
     let peer = world.peer("c");
     let (phase, generation) = (peer.phase(), peer.generation());
     let retry_after = match block_on(peer.ready()) {
-        Err(ReadyError::Busy { peer, cause: BusyCause::StuckConnects(2), retry_after }) if peer.as_str() == "c" => retry_after,
+        Err(ReadyError::Busy { peer, cause: BusyCause::StuckConnects(2), retry_after }) if peer.as_str() == "c" => {
+            retry_after
+        }
         other => panic!("{other:?}"),
     };
     assert_eq!((peer.phase(), peer.generation(), world.connects("c")), (phase, generation, 0));

@@ -137,10 +137,7 @@ fn an_update_of_a_removed_peer_says_so_and_of_nobody_too() {
     let peer = world.connected("p");
     block_on(peer.remove(world.after(HOUR)));
     assert_eq!(peer.update(MemoryAddress::new("q")), Err(UpdateError::Removed { peer: peer.name().clone() }));
-    assert_eq!(
-        world.table.update("p", MemoryAddress::new("q")),
-        Err(UpdateError::Unknown { name: "p".to_owned() })
-    );
+    assert_eq!(world.table.update("p", MemoryAddress::new("q")), Err(UpdateError::Unknown { name: "p".to_owned() }));
     let kept = world.connected("kept");
     block_on(world.table.shutdown(world.after(HOUR)));
     assert_eq!(kept.update(MemoryAddress::new("q")), Err(UpdateError::ShutDown { peer: kept.name().clone() }));

@@ -60,7 +60,8 @@ impl Model {
             }
             Op::NativeError { name } => {
                 let name = usize::from(name) % NAMES;
-                let of_name = |model: &Model, link: &Link| model.peers[link.peer].name == name && link.begun && !link.ended;
+                let of_name =
+                    |model: &Model, link: &Link| model.peers[link.peer].name == name && link.begun && !link.ended;
                 self.break_links(of_name, Some(NATIVE_CODE))
             }
             Op::LateError { link } => {

@@ -14,7 +14,7 @@ use crate::model::sequential::{
 use peerage::transport::memory::{Fabric, Hold, Memory, MemoryAddress, NativeCall, Step};
 use peerage::{
     Backoff, Capabilities, Clock, Generation, Grant, Lease, Peer, PeerId, PeerTable, Ready, Region, Removal, Removed,
-    Shutdown, Ticket, Slice, Transfer,
+    Shutdown, Slice, Ticket, Transfer,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -131,9 +131,10 @@ impl World {
         let fabric = Fabric::with_clock(clock.clone());
         let nodes: Vec<_> = (0..NAMES).map(|node| fabric.node(&name(node))).collect();
         let mut capabilities = Capabilities::NATIVE_CLOSE;
-        for (has, capability) in
-            [(setup.overlap, Capabilities::OVERLAP.with(Capabilities::UPDATES_IN_PLACE)), (setup.quiesces, Capabilities::CLOSE_QUIESCES)]
-        {
+        for (has, capability) in [
+            (setup.overlap, Capabilities::OVERLAP.with(Capabilities::UPDATES_IN_PLACE)),
+            (setup.quiesces, Capabilities::CLOSE_QUIESCES),
+        ] {
             capabilities = if has { capabilities.with(capability) } else { capabilities };
         }
         let us = fabric.builder("us").capabilities(capabilities).build();

@@ -7,9 +7,9 @@ use crate::model::sequential::{
 };
 use peerage::transport::memory::{CloseAnswer, Memory, MemoryAddress, MemoryError, Step};
 use peerage::{
-    Access, ConnectContext, DataPlane, ErrorClass, Generation, GrantError, InsertError, Lease, NotReady, NotifyError,
-    NotElected, Outcome, Peer, PeerName, Post, PostError, PublishError, ReadyError, Region, RegisterError, Reported, Slice,
-    Ticket, TransferError, TransferKind, Transport, UpdateError, Updated,
+    Access, ConnectContext, DataPlane, ErrorClass, Generation, GrantError, InsertError, Lease, NotElected, NotReady,
+    NotifyError, Outcome, Peer, PeerName, Post, PostError, PublishError, ReadyError, Region, RegisterError, Reported,
+    Slice, Ticket, TransferError, TransferKind, Transport, UpdateError, Updated,
 };
 use std::time::{Duration, Instant};
 use std::{io, thread};

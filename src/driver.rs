@@ -9,7 +9,6 @@ use crate::queue::LOOK;
 use crate::shared::{ProbeRequest, Shared, ShutdownRequest};
 use crate::shutdown;
 use crate::slot::SlotRef;
-use crate::sync::lock;
 use crate::ticket::Ticket;
 use crate::transfer::Outcome;
 use crate::transport::{Liveness, Transport};
@@ -167,7 +166,7 @@ impl<T: Transport> Driver<T> {
     /// Registrations are taken back and the report is made by an ending thread. If the native side hangs there, the report
     /// does not wait for it.
     fn serve_shutdowns(&mut self) {
-        self.shutdowns.append(&mut lock(&self.shared.shutdown));
+        self.shutdowns.append(&mut self.shared.shutdown.lock());
         let (now, live, shared) = (self.shared.clock.now(), self.shared.live(), &self.shared);
         self.shutdowns.retain_mut(|request| {
             let over = request.deadline.is_some_and(|at| at <= now);
@@ -186,7 +185,7 @@ impl<T: Transport> Driver<T> {
 
     /// Who asked a peer that has not answered by the deadline is told.
     fn serve_probes(&mut self) {
-        self.probes.append(&mut lock(&self.shared.probes));
+        self.probes.append(&mut self.shared.probes.lock());
         let (now, probers) = (self.shared.clock.now(), &self.shared.probers);
         self.probes.retain(|probe| {
             if probe.deadline <= now && probe.cell.peek().is_none() {
@@ -201,7 +200,7 @@ impl<T: Transport> Driver<T> {
         self.shared.abandoned.load(Ordering::Acquire)
             && self.shared.live() == 0
             && self.shutdowns.is_empty()
-            && lock(&self.shared.shutdown).is_empty()
+            && self.shared.shutdown.lock().is_empty()
             && self.deferred.is_empty()
             && !self.shared.sweep()
     }

@@ -11,7 +11,6 @@ use crate::shared::ProbeRequest;
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Ended, Join, locked};
 use crate::state::{Generation, Phase, Word};
-use crate::sync::lock;
 use crate::transport::{Capabilities, CloseReason, Liveness, ProbeContext, Reported, Transport};
 use crate::wait::{Cell, Pending, Wait};
 use std::error::Error;
@@ -190,7 +189,7 @@ impl<T: Transport> Peer<T> {
             cell.resolve(Liveness::Unknown);
         } else {
             let (peer, answer, job) = (self.clone(), cell.clone(), home.next_job());
-            lock(&home.probes).push(ProbeRequest { deadline, job, cell: cell.clone() });
+            home.probes.lock().push(ProbeRequest { deadline, job, cell: cell.clone() });
             let ask = move || {
                 if answer.peek().is_none() {
                     answer.resolve(peer.probe_now(deadline));

@@ -14,7 +14,7 @@ use crate::slab::Slab;
 use crate::slot::{Slot, SlotRef};
 use crate::snapshot::Snapshot;
 use crate::state::{Generation, Phase};
-use crate::sync::lock;
+use crate::sync::{self, AtomicBool, Mutex, lock};
 use crate::table::ShutdownReport;
 use crate::transport::{
     Capabilities, CloseReason, ErrorClass, Liveness, ReportSink, Reported, Transport, TransportError,
@@ -22,8 +22,8 @@ use crate::transport::{
 use crate::wait::Cell;
 use rpds::HashTrieMapSync;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 pub(crate) struct Shared<T: Transport> {
@@ -61,7 +61,7 @@ pub(crate) struct Shared<T: Transport> {
     generations: AtomicU64,
     jobs: AtomicU64,
     random: AtomicU64,
-    local: Mutex<LocalFaults>,
+    local: std::sync::Mutex<LocalFaults>,
     pub(crate) no_text: Arc<str>,
     pub(crate) timed_out_text: Arc<str>,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Shared<T: Transport> {
 pub(crate) struct Registration {
     pub(crate) region: Region,
     /// Transfers that are not quiescent.
-    pub(crate) transfers: Arc<AtomicUsize>,
+    pub(crate) transfers: Arc<sync::AtomicUsize>,
     pub(crate) deregister: Deregister,
 }
 
@@ -208,7 +208,7 @@ impl<T: Transport> Shared<T> {
             generations: AtomicU64::new(1),
             jobs: AtomicU64::new(1),
             random: AtomicU64::new(seed),
-            local: Mutex::default(),
+            local: Default::default(),
             no_text: "".into(),
             timed_out_text: "the attempt did not end before connect_timeout".into(),
         })

@@ -55,10 +55,14 @@ impl<T: Transport> Driver<T> {
         mark_table_thread();
         let shared = self.shared.clone();
         if catch_unwind(AssertUnwindSafe(|| while self.turn() {})).is_err() {
-            shared.driver_died.store(true, Ordering::Release);
-            shutdown::driver_died(&shared, std::mem::take(&mut self.shutdowns));
+            self.died();
         }
         shared.pools().iter().for_each(|pool| pool.close());
+    }
+
+    /// Nothing moves any more: whoever waits is told, and whoever comes to wait.
+    pub(crate) fn died(&mut self) {
+        shutdown::driver_died(&self.shared, std::mem::take(&mut self.shutdowns), std::mem::take(&mut self.probes));
     }
 
     /// One look at everything; false when the table has ended.
@@ -236,5 +240,40 @@ trait PopIfDue {
 impl PopIfDue for BinaryHeap<Reverse<(Instant, u64)>> {
     fn pop_if_due(&mut self, now: Instant) -> Option<Reverse<(Instant, u64)>> {
         if self.peek()?.0.0 <= now { self.pop() } else { None }
+    }
+}
+
+/// The driver dies of a check that only debug builds make.
+#[cfg(all(test, not(peerage_loom), debug_assertions))]
+mod tests {
+    use super::*;
+    use crate::error::{ReadyError, Reason};
+    use crate::peer::Removed;
+    use crate::queue::DRAINED;
+    use crate::table::PeerTable;
+    use crate::transport::memory::{Fabric, MemoryAddress, Step as Steps};
+
+    #[test]
+    fn when_the_driver_dies_who_waits_and_who_comes_to_wait_is_told() {
+        let fabric = Fabric::new();
+        fabric.node("p");
+        let memory = fabric.node("here");
+        let table = PeerTable::builder(memory.clone()).build().unwrap();
+        let peer = table.insert("p", MemoryAddress::new("p")).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let hold = memory.steps().hold(Steps::Connect, "p");
+        let early = {
+            let peer = peer.clone();
+            thread::spawn(move || peer.wait_ready(deadline))
+        };
+        hold.wait_reached(1);
+        peer.slot().tell(DRAINED); // of a bay that is not closing
+        assert!(matches!(early.join().unwrap(), Err(ReadyError::DriverDied { .. })));
+        assert!(matches!(peer.wait_ready(deadline), Err(ReadyError::DriverDied { .. })));
+        assert_eq!(peer.lease().unwrap_err().reason, Reason::DriverDied);
+        assert_eq!(peer.remove(deadline).wait(), Ok(Removed::DriverDied));
+        let report = table.shutdown(deadline).wait().unwrap();
+        assert_eq!(report.stuck_connects, [peer.name().clone()]);
+        hold.release();
     }
 }

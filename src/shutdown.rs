@@ -9,13 +9,13 @@ use crate::error::ReadyError;
 use crate::name::PeerName;
 use crate::peer::Removed;
 use crate::region::RegionId;
-use crate::shared::{Registration, Shared, ShutdownRequest};
+use crate::shared::{ProbeRequest, Registration, Shared, ShutdownRequest};
 use crate::slot::SlotRef;
 use crate::slow::locked;
 use crate::state::Phase;
 use crate::sync::{Ordering, fence};
 use crate::table::ShutdownReport;
-use crate::transport::{CloseReason, Transport};
+use crate::transport::{CloseReason, Liveness, Transport};
 use crate::wait::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -110,8 +110,14 @@ fn by_name(a: &(PeerName, u64), b: &(PeerName, u64)) -> std::cmp::Ordering {
     a.0.cmp(&b.0)
 }
 
-/// Nothing moves any more: whoever waits is told.
-pub(crate) fn driver_died<T: Transport>(shared: &Arc<Shared<T>>, shutdowns: Vec<ShutdownRequest>) {
+/// Nothing moves any more: whoever waits is told, with whom the driver had waiting already. Who comes later asks
+/// [`Shared::driver_died`].
+pub(crate) fn driver_died<T: Transport>(
+    shared: &Arc<Shared<T>>,
+    shutdowns: Vec<ShutdownRequest>,
+    probes: Vec<ProbeRequest>,
+) {
+    shared.mark_driver_dead();
     for slot in shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version)) {
         let waiting = locked(&slot, |lane| {
             let peer = lane.slow.name.clone();
@@ -122,7 +128,12 @@ pub(crate) fn driver_died<T: Transport>(shared: &Arc<Shared<T>>, shutdowns: Vec<
             cell.resolve(Removed::DriverDied);
         }
     }
-    for request in shutdowns.into_iter().chain(std::mem::take(&mut *shared.shutdown.lock())) {
+    let late = std::mem::take(&mut *shared.shutdown.lock());
+    for request in shutdowns.into_iter().chain(late) {
         submit_report(shared, request.cell);
+    }
+    let late = std::mem::take(&mut *shared.probes.lock());
+    for probe in probes.into_iter().chain(late) {
+        probe.cell.resolve(Liveness::Unknown);
     }
 }

@@ -276,7 +276,7 @@ impl<T: Transport> PeerTable<T> {
         shared.shutdown.lock().push(request);
         shared.queue.wake();
         // Looked at after the push: either the driver's end has seen the request, or this sees that it died.
-        if shared.driver_died.load(Ordering::Acquire) {
+        if shared.driver_died() {
             shutdown::submit_report(shared, cell.clone());
         }
         Shutdown(Pending::new(cell, shared.clock.clone()))

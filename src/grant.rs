@@ -218,6 +218,7 @@ impl Core {
     fn enter(&self) -> bool {
         // ord! Relaxed look, also on failure: a guess that the CAS proves or corrects. CLOSED is never taken back, so a look
         //      that shows it is final, and nothing is read on the strength of it: the caller is refused.
+        //      model: lending::quiesced_comes_after_every_write   fails if: copy-enters-a-revoked-grant
         let mut seen = self.gate.load(Ordering::Relaxed);
         while seen & CLOSED == 0 {
             // ord! Acquire: keeps the copy behind the entry. It collects nothing: a gate never reopens, and what was lent came

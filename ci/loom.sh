@@ -80,7 +80,22 @@ apply() {
     [ -n "$model" ] && [ ${#touched[@]} -gt 0 ]
 }
 
+# A model that no mutant has failed proves nothing, and a mutant that is not in the table is not found.
+complete() {
+    local named name status=0
+    named=$(cat "$root"/loom-tests/mutants/*.mutant | sed -n 's/^model: //p')
+    while IFS= read -r name; do
+        grep -qxF "$name" <<<"$named" || { echo "no mutant must fail the model $name" >&2; status=1; }
+    done < <(cd "$work" && models -- --list 2>/dev/null | sed -n 's/: test$//p')
+    for name in "$root"/loom-tests/mutants/*.mutant; do
+        name=$(basename "$name" .mutant)
+        grep -qF "\`$name\`" "$root/loom-tests/README.md" || { echo "README.md does not list the mutant $name" >&2; status=1; }
+    done
+    return $status
+}
+
 if [ $# -eq 0 ]; then
+    complete
     set -- "$root"/loom-tests/mutants/*.mutant
 else
     set -- "${@/#/$root/loom-tests/mutants/}"

@@ -7,14 +7,10 @@
 //! 3. A transfer ends once.
 
 use crate::explore;
-use crate::wire::World;
+use crate::wire::{World, remote};
 use loom::thread;
-use peerage::{Capabilities, Generation, Outcome, Region, RemoteSlice, Transfer};
+use peerage::{Capabilities, Generation, Outcome, Region, Transfer};
 use std::sync::Arc;
-
-fn remote() -> RemoteSlice {
-    RemoteSlice { grant: 1, region: 1, offset: 0, len: 1 }
-}
 
 fn post(world: &World, region: &Region) -> Option<Transfer> {
     world.peer.lease().ok()?.write(&region.slice(0..1).unwrap(), remote()).ok()

@@ -3,7 +3,7 @@
 use crate::explore;
 use crate::wire::{Here, World, use_lease};
 use loom::thread;
-use peerage::__internal::join;
+use peerage::__internal::{join, wake};
 use peerage::Capabilities;
 use std::sync::Arc;
 use std::time::Instant;
@@ -91,5 +91,21 @@ fn a_refused_id_gives_back_what_it_counted() {
         let Some(table) = Arc::into_inner(table) else { panic!("a thread is not over") };
         table.end();
         assert_eq!(log.open_connections(), 0);
+    });
+}
+
+/// A handle is used for the last time and dropped while everything else of the table ends.
+#[test]
+fn every_use_precedes_the_end_of_what_the_last_reference_kept() {
+    explore(2, || {
+        let World { table, peer, log: _ } = World::new(Capabilities::NONE, 1);
+        let other = peer.clone();
+        let holder = thread::spawn(move || {
+            wake(&other);
+            drop(other);
+        });
+        drop(peer);
+        table.end_beside_the_last_holder();
+        holder.join().unwrap();
     });
 }

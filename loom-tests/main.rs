@@ -5,12 +5,20 @@
 mod attempts;
 mod bays;
 mod closing;
+mod death;
 mod ids;
+mod lending;
 mod names;
 mod notes;
 mod outcome;
 mod queue;
 mod records;
+mod registering;
+mod shutting_down;
+mod successors;
+mod tickets;
+mod updates;
+mod waiting;
 mod wanted;
 mod wire;
 

@@ -91,3 +91,21 @@ fn the_teller_that_finds_the_list_empty_wakes_the_driver() {
         told.end();
     });
 }
+
+/// The last one out of a closed gate tells the driver, and the driver closes, frees the slot and ends the table meanwhile:
+/// the lease was the only one that kept them.
+#[test]
+fn the_last_one_out_touches_nothing_of_a_table_that_is_gone() {
+    explore(2, || {
+        let (world, first) = World::ready(Capabilities::NONE, 1);
+        let lease = world.peer.lease().unwrap();
+        let holder = thread::spawn(move || drop(lease));
+        world.report(first);
+        while world.log.open_connections() > 0 {
+            world.table.run();
+            thread::yield_now();
+        }
+        world.end();
+        holder.join().unwrap();
+    });
+}

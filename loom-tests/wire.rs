@@ -5,26 +5,60 @@ use loom::thread;
 use peerage::__internal::{Model, enter, use_stripe};
 use peerage::{
     Address, Capabilities, Clock, CloseContext, CloseReason, Closed, Completion, ConnectContext, Connected, DataPlane,
-    ErrorClass, Generation, GrantBook, Inbox, Lease, Peer, PeerName, Post, Region, Transport, TransportError,
+    ErrorClass, Generation, GrantBook, Inbox, Lease, Peer, PeerName, Phase, Post, Region, RemoteSlice, Reported,
+    Transport, TransportError,
 };
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 /// What the transport did. Counted by atomics that loom does not see, so counting orders nothing in a model.
-#[derive(Default)]
 pub(crate) struct Log {
     pub(crate) opened: AtomicUsize,
     pub(crate) closed: AtomicUsize,
+    most_open: AtomicUsize,
     /// From here on every attempt fails.
     pub(crate) fails: AtomicBool,
+    /// A native thread of each attempt reports it while it connects.
+    pub(crate) reports_early: AtomicBool,
+    /// Those threads, and what their reports did.
+    pub(crate) natives: Mutex<Vec<thread::JoinHandle<Reported>>>,
     /// Posted and not completed.
     pub(crate) posted: Mutex<Vec<Completion>>,
+    registered: AtomicBool,
+    /// The local pages: used by each transfer, written when their registration is taken back. loom reports a use that is not
+    /// ordered before that.
+    pub(crate) pages: UnsafeCell<()>,
 }
 
+// SAFETY: every access of `pages` is checked by loom, which fails the model on a race.
+unsafe impl Sync for Log {}
+
 impl Log {
+    fn new() -> Self {
+        Log {
+            opened: AtomicUsize::new(0),
+            closed: AtomicUsize::new(0),
+            fails: AtomicBool::new(false),
+            reports_early: AtomicBool::new(false),
+            natives: Mutex::default(),
+            posted: Mutex::default(),
+            registered: AtomicBool::new(false),
+            pages: UnsafeCell::new(()),
+        }
+    }
+
+    pub(crate) fn is_registered(&self) -> bool {
+        self.registered.load(SeqCst)
+    }
+
     pub(crate) fn open_connections(&self) -> usize {
         self.opened.load(SeqCst) - self.closed.load(SeqCst)
+    }
+
+    /// The most connections that were open at once.
+    pub(crate) fn most_open(&self) -> usize {
+        self.most_open.load(SeqCst)
     }
 }
 
@@ -56,16 +90,21 @@ impl Drop for Connection {
     }
 }
 
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Here;
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Where {
+    Here,
+    There,
+}
 
-impl fmt::Display for Here {
+pub(crate) use Where::{Here, There};
+
+impl fmt::Display for Where {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("here")
+        fmt::Debug::fmt(self, f)
     }
 }
 
-impl Address for Here {}
+impl Address for Where {}
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -78,7 +117,7 @@ impl TransportError for Broken {
 }
 
 impl Transport for Wire {
-    type Address = Here;
+    type Address = Where;
     type Connection = Connection;
     type Error = Broken;
 
@@ -86,14 +125,19 @@ impl Transport for Wire {
         self.capabilities
     }
 
-    fn connect(&self, cx: &ConnectContext, _to: &Here) -> Result<Connected<Connection>, Broken> {
+    fn connect(&self, cx: &ConnectContext, _to: &Where) -> Result<Connected<Connection>, Broken> {
         use loom::sync::atomic::Ordering::Relaxed;
         assert_eq!(self.connecting.fetch_add(1, Relaxed), 0, "two native connects of one peer at once");
         self.connecting.fetch_sub(1, Relaxed);
+        if self.log.reports_early.load(SeqCst) {
+            let reporter = cx.reporter().clone();
+            self.log.natives.lock().unwrap().push(thread::spawn(move || reporter.report(&Broken("early"))));
+        }
         if self.log.fails.load(SeqCst) {
             return Err(Broken("refused"));
         }
         self.log.opened.fetch_add(1, SeqCst);
+        self.log.most_open.fetch_max(self.log.open_connections(), SeqCst);
         let (to, log) = (cx.name().clone(), self.log.clone());
         let connection = Connection { to, generation: cx.generation(), memory: UnsafeCell::new(()), log };
         Ok(Connected { connection, incarnation: None })
@@ -119,15 +163,21 @@ impl DataPlane for Wire {
     }
 
     fn register(&self, _region: &Region) -> Result<(), Broken> {
+        self.log.registered.store(true, SeqCst);
         Ok(())
     }
 
     fn deregister(&self, _region: &Region) -> Result<(), Broken> {
+        assert!(self.log.posted.lock().unwrap().is_empty(), "deregistered under a transfer");
+        self.log.pages.with_mut(|_| ());
+        self.log.registered.store(false, SeqCst);
         Ok(())
     }
 
     fn post(&self, connection: &Connection, post: Post) -> Result<(), Broken> {
+        assert!(self.log.is_registered(), "posted from a region that is not registered");
         connection.memory.with(|_| ());
+        self.log.pages.with(|_| ());
         self.log.posted.lock().unwrap().push(post.completion);
         Ok(())
     }
@@ -147,7 +197,7 @@ pub(crate) struct World {
 impl World {
     /// The peer is Idle. Without `OVERLAP` its next connection is made in the same bay.
     pub(crate) fn new(capabilities: Capabilities, stripes: usize) -> Self {
-        let log = Arc::new(Log::default());
+        let log = Arc::new(Log::new());
         let wire = Wire {
             capabilities,
             log: log.clone(),
@@ -167,6 +217,15 @@ impl World {
         world.table.run();
         let generation = world.peer.generation();
         (Arc::new(world), generation)
+    }
+
+    /// An attempt of the peer has been elected; who runs it connects.
+    pub(crate) fn connecting() -> Arc<Self> {
+        let world = Self::new(Capabilities::NONE, 1);
+        world.ask();
+        while world.table.look() {}
+        assert_eq!(world.peer.phase(), Phase::Connecting);
+        Arc::new(world)
     }
 
     /// The peer has failed once, and every attempt does.
@@ -209,6 +268,11 @@ impl World {
         table.end();
         assert_eq!(log.open_connections(), 0, "a connection was lost");
     }
+}
+
+/// A page of the peer's.
+pub(crate) fn remote() -> RemoteSlice {
+    RemoteSlice { grant: 1, region: 1, offset: 0, len: 1 }
 }
 
 /// Uses the lease's connection; answers its generation.

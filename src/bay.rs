@@ -84,7 +84,8 @@ impl<C> Bay<C> {
     pub(crate) fn transfer_quiescent(&self) -> bool {
         // ord! AcqRel: Release, the transfer's last touch of its pages comes before the lane's look. Acquire, if the lane
         //      looked first, the word it had changed before is seen by whoever got true here.
-        //      model: closing::the_last_transfer_or_the_lane_notices   fails if: transfers-looked-at-by-load
+        //      model: closing::the_last_transfer_or_the_lane_notices   fails if: relaxed-quiescent,
+        //      transfers-looked-at-by-load
         self.transfers.fetch_sub(1, Ordering::AcqRel) == 1
     }
 

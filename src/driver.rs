@@ -9,7 +9,6 @@ use crate::queue::LOOK;
 use crate::shared::{Line, ProbeRequest, Shared, ShutdownRequest};
 use crate::shutdown;
 use crate::slot::SlotRef;
-use crate::sync::lock;
 use crate::ticket::Ticket;
 use crate::transfer::Outcome;
 use crate::transport::{Liveness, Transport};
@@ -55,8 +54,7 @@ impl<T: Transport> Driver<T> {
         mark_table_thread();
         let shared = self.shared.clone();
         if catch_unwind(AssertUnwindSafe(|| while self.turn() {})).is_err() {
-            shared.driver_died.store(true, Ordering::Release);
-            shutdown::driver_died(&shared, std::mem::take(&mut self.shutdowns));
+            self.died();
         } else {
             // Somebody may still be between a change and its news: that must keep neither the slot nor the table.
             for (slot, _) in shared.queue.end() {
@@ -65,6 +63,11 @@ impl<T: Transport> Driver<T> {
             }
         }
         shared.pools().iter().for_each(|pool| pool.close());
+    }
+
+    /// Nothing moves any more: whoever waits is told, and whoever comes to wait.
+    pub(crate) fn died(&mut self) {
+        shutdown::driver_died(&self.shared, std::mem::take(&mut self.shutdowns), std::mem::take(&mut self.probes));
     }
 
     /// One look at everything; false when the table has ended.
@@ -170,7 +173,7 @@ impl<T: Transport> Driver<T> {
     /// Registrations are taken back and the report is made by an ending thread. If the native side hangs there, the report
     /// does not wait for it.
     fn serve_shutdowns(&mut self) {
-        self.shutdowns.append(&mut lock(&self.shared.shutdown));
+        self.shutdowns.append(&mut self.shared.shutdown.lock());
         let (now, live, shared) = (self.shared.clock.now(), self.shared.live(), &self.shared);
         self.shutdowns.retain_mut(|request| {
             let over = request.deadline.is_some_and(|at| at <= now);
@@ -189,7 +192,7 @@ impl<T: Transport> Driver<T> {
 
     /// Who asked a peer that has not answered by the deadline is told.
     fn serve_probes(&mut self) {
-        self.probes.append(&mut lock(&self.shared.probes));
+        self.probes.append(&mut self.shared.probes.lock());
         let (now, probers) = (self.shared.clock.now(), &self.shared.probers);
         self.probes.retain(|probe| {
             if probe.deadline <= now && probe.cell.peek().is_none() {
@@ -204,7 +207,7 @@ impl<T: Transport> Driver<T> {
         self.shared.abandoned.load(Ordering::Acquire)
             && self.shared.live() == 0
             && self.shutdowns.is_empty()
-            && lock(&self.shared.shutdown).is_empty()
+            && self.shared.shutdown.lock().is_empty()
             && self.deferred.is_empty()
             && !self.shared.sweep()
     }
@@ -268,5 +271,40 @@ mod tests {
         }
         drop((peer, table));
         driver.run();
+    }
+}
+
+/// The driver dies of a check that only debug builds make.
+#[cfg(all(test, not(peerage_loom), debug_assertions))]
+mod death {
+    use super::*;
+    use crate::error::{ReadyError, Reason};
+    use crate::peer::Removed;
+    use crate::queue::DRAINED;
+    use crate::table::PeerTable;
+    use crate::transport::memory::{Fabric, MemoryAddress, Step as Steps};
+
+    #[test]
+    fn when_the_driver_dies_who_waits_and_who_comes_to_wait_is_told() {
+        let fabric = Fabric::new();
+        fabric.node("p");
+        let memory = fabric.node("here");
+        let table = PeerTable::builder(memory.clone()).build().unwrap();
+        let peer = table.insert("p", MemoryAddress::new("p")).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let hold = memory.steps().hold(Steps::Connect, "p");
+        let early = {
+            let peer = peer.clone();
+            thread::spawn(move || peer.wait_ready(deadline))
+        };
+        hold.wait_reached(1);
+        peer.slot().tell(DRAINED); // of a bay that is not closing
+        assert!(matches!(early.join().unwrap(), Err(ReadyError::DriverDied { .. })));
+        assert!(matches!(peer.wait_ready(deadline), Err(ReadyError::DriverDied { .. })));
+        assert_eq!(peer.lease().unwrap_err().reason, Reason::DriverDied);
+        assert_eq!(peer.remove(deadline).wait(), Ok(Removed::DriverDied));
+        let report = table.shutdown(deadline).wait().unwrap();
+        assert_eq!(report.stuck_connects, [peer.name().clone()]);
+        hold.release();
     }
 }

@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::error::OutOfRegion;
 use crate::name::PeerName;
 use crate::region::Slice;
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::transfer::RemoteSlice;
 use crate::wait::{Cell, Wait};
 use std::collections::HashMap;
@@ -177,7 +177,7 @@ pub(crate) struct Core {
     quiesced: Arc<Cell<()>>,
     book: std::sync::Weak<Lent>,
     /// Counts the grant out of its peer.
-    on_quiesced: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    on_quiesced: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Core {
@@ -191,8 +191,10 @@ impl Core {
 
     pub(crate) fn revoke(&self) {
         // ord! AcqRel: Acquire for the copies of all who left before (a page handed back shows them), from the Release in
-        //      `leave`; Release for whoever leaves last and finishes.
-        //      test: nothing_lands_after_revoke_and_quiesced_waits_for_the_copy_that_runs   fails if: enter ignores CLOSED
+        //      `leave`. The Release is more than it needs: whoever leaves last and finishes gets the page's end, not ours.
+        //      An RMW, so that it undoes no entry and no leave.
+        //      model: lending::quiesced_comes_after_every_write   fails if: revoke-collects-nothing
+        //      model: lending::a_grant_quiesces_once_whoever_ends_it   fails if: revoke-by-load-and-store
         let before = self.gate.fetch_or(CLOSED, Ordering::AcqRel);
         if before & CLOSED == 0 {
             if let Some(book) = self.book.upgrade() {
@@ -207,7 +209,7 @@ impl Core {
 
     /// Runs `f` at quiescence, or now if that is past.
     pub(crate) fn on_quiesced(&self, f: impl FnOnce() + Send + 'static) {
-        *lock(&self.on_quiesced) = Some(Box::new(f));
+        *self.on_quiesced.lock() = Some(Box::new(f));
         if self.quiesced.peek().is_some() {
             self.run_hook();
         }
@@ -216,13 +218,14 @@ impl Core {
     fn enter(&self) -> bool {
         // ord! Relaxed look, also on failure: a guess that the CAS proves or corrects. CLOSED is never taken back, so a look
         //      that shows it is final, and nothing is read on the strength of it: the caller is refused.
+        //      model: lending::quiesced_comes_after_every_write   fails if: copy-enters-a-revoked-grant
         let mut seen = self.gate.load(Ordering::Relaxed);
         while seen & CLOSED == 0 {
             // ord! Acquire: keeps the copy behind the entry. It collects nothing: a gate never reopens, and what was lent came
             //      through the book's mutex. That no copy is missed does not rest on it: entry and close are on one word,
             //      so either the close counts this entry or the entry sees the close; and an entry of any order carries
             //      on the Release of those who left before.
-            //      test: nothing_lands_after_revoke_and_quiesced_waits_for_the_copy_that_runs   fails if: enter ignores CLOSED
+            //      model: lending::quiesced_comes_after_every_write   fails if: copy-enters-a-revoked-grant
             match self.gate.compare_exchange_weak(seen, seen + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
@@ -234,8 +237,8 @@ impl Core {
     fn leave(&self) {
         // ord! AcqRel: Release for this copy, to whoever finishes: `revoke` or the last to leave. Acquire for that last one:
         //      the copies of all who left before it.
-        //      test: a_write_that_nobody_here_copies_keeps_the_page_from_quiescing_until_its_hold_ends   fails if: the first to
-        //      leave finishes
+        //      model: lending::quiesced_comes_after_every_write   fails if: copy-hands-nothing-on, last-copy-collects-nothing,
+        //      first-copy-to-leave-finishes
         if self.gate.fetch_sub(1, Ordering::AcqRel) == CLOSED | 1 {
             self.finish();
         }
@@ -247,7 +250,7 @@ impl Core {
     }
 
     fn run_hook(&self) {
-        let hook = lock(&self.on_quiesced).take();
+        let hook = self.on_quiesced.lock().take();
         if let Some(hook) = hook {
             hook();
         }
@@ -287,7 +290,7 @@ impl GrantBook {
             bound: Mutex::new(None),
             quiesced: Arc::new(Cell::new()),
             book: std::sync::Arc::downgrade(&self.lent),
-            on_quiesced: std::sync::Mutex::new(None),
+            on_quiesced: Mutex::new(None),
         });
         self.lent.grants.lock().insert(core.id, core.clone());
         Grant { core, clock: self.clock.clone() }

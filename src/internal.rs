@@ -96,9 +96,34 @@ impl<T: Transport> Model<T> {
         self.shared.sweep(); // as the driver does before it sleeps
     }
 
+    /// What is done when the driver has panicked; played later, it goes on all the same.
+    pub fn driver_dies(&self) {
+        self.driver.try_lock().expect("one thread plays the driver").died();
+    }
+
+    /// Attempts that hold a permit, and native connects that have outlived theirs.
+    pub fn connects(&self) -> (usize, usize) {
+        (self.shared.connects.permits(), self.shared.connects.stuck())
+    }
+
     /// Ends the table after every lease and handle was given back: all is drained, closed and counted back, or this
     /// panics.
     pub fn end(self) {
+        let shared = self.finish();
+        assert_eq!(Arc::strong_count(&shared), 1, "a reference of a slot was not given back");
+    }
+
+    /// The same where another thread gives a reference back meanwhile.
+    pub fn end_beside_the_last_holder(self) {
+        let shared = self.finish();
+        while Arc::strong_count(&shared) > 1 {
+            loom::thread::yield_now();
+        }
+        // Orders in models what the count of `shared` orders: who ended a life locked this before.
+        shared.slab.places().for_each(|slot| drop(slot.slow.lock()));
+    }
+
+    fn finish(self) -> Arc<Shared<T>> {
         let Model { shared, table, driver } = self;
         drop(table);
         let mut driver = driver.into_inner().expect("no driver panicked");
@@ -107,7 +132,7 @@ impl<T: Transport> Model<T> {
         while driver.look() | run() {}
         assert!(driver.has_ended(), "a peer was never drained");
         drop(driver);
-        assert_eq!(Arc::strong_count(&shared), 1, "a reference of a slot was not given back");
+        shared
     }
 }
 
@@ -186,6 +211,11 @@ pub fn last_error<T: Transport>(peer: &Peer<T>) -> Option<String> {
         lane.join_note();
         lane.slow.last_error.as_ref().map(|text| text.to_string())
     })
+}
+
+/// Wakes the driver, as whoever holds a peer and has something for its table does.
+pub fn wake<T: Transport>(peer: &Peer<T>) {
+    peer.slot().home().queue.wake();
 }
 
 /// Tells the driver something about the peer.

@@ -8,6 +8,7 @@ use crate::region::{RegionId, Slice};
 use crate::shared::{Registration, note_of};
 use crate::slot::{Entered, Slot, SlotRef};
 use crate::state::{Generation, Word};
+use crate::sync::{AtomicUsize, Ordering, fence};
 use crate::ticket::panic_message;
 use crate::transfer::{Post, RemoteSlice, Transfer, TransferHome, TransferId, TransferKind};
 use crate::transport::{DataPlane, ErrorClass, Reported, Transport, TransportError};
@@ -17,7 +18,6 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// The right to use one generation's connection, and what keeps that connection open. It may cross `.await` and threads and
 /// may be held as long as needed: a report or a removal stops new leases at once and closes only after the last one is
@@ -198,7 +198,7 @@ impl<T: DataPlane> Lease<T> {
         };
         // ord! SeqCst fence between the count and the list; `shutdown::unlist` changes the list, fences and looks at the
         //      count: one of the two sees the other. Two locations, so no pair of acquire and release does.
-        //      test: registering::a_post_beside_a_deregistration_is_refused_or_keeps_the_region
+        //      model: registering::a_post_is_refused_or_keeps_its_region   fails if: no-fence-in-post, no-fence-in-unlist
         fence(Ordering::SeqCst);
         // The same registration: a deregistration looks at its own count, not at that of one before.
         let listed = |known: &Registration| Arc::ptr_eq(&known.transfers, &held.of_region);
@@ -273,7 +273,8 @@ impl<T: Transport> Held<T> {
             return None;
         }
         slot.bay(bay).transfer_posted();
-        // ord! The fence in `post` orders this addition against the list; by itself it orders nothing.
+        // ord! The fence in `post` orders this addition against the list; by itself it orders nothing, and Relaxed would do.
+        //      model: registering::a_post_is_refused_or_keeps_its_region   fails if: no-fence-in-post
         of_region.fetch_add(1, Ordering::AcqRel);
         Some(Held { slot: SlotRef::of(slot), word, bay, of_region })
     }
@@ -281,8 +282,9 @@ impl<T: Transport> Held<T> {
     fn uncount(&self) {
         self.slot.in_flight.count_out();
         // ord! Release: the transfer's last touch of its pages comes before a deregistration that reads zero: pairs with the
-        //      Acquire in `shutdown::unlist`. Acquire, so that this holds for all who left before.
-        //      test: transfers::a_region_is_deregistered_once_nothing_uses_it_and_is_unknown_afterwards
+        //      Acquire in `shutdown::unlist`, for all who left before too: each subtraction continues their releases. So the
+        //      Acquire here is more than it needs.
+        //      model: registering::the_last_touch_of_a_page_comes_before_its_deregistration   fails if: relaxed-uncount
         self.of_region.fetch_sub(1, Ordering::AcqRel);
         if self.slot.bay(self.bay).transfer_quiescent() && self.slot.word() != self.word {
             self.slot.tell(crate::queue::LOOK); // the lane may wait for this

@@ -50,7 +50,7 @@ impl Notes {
     /// Takes all; the one of `generation`, if it has come, and a place to drop the others after unlock.
     pub(crate) fn take(&self, generation: Generation) -> (Option<Note>, Taken) {
         // ord! Acquire: the notes behind the head, each published by its push. An RMW, so no note is taken twice.
-        //      model: notes::each_generation_gets_its_own_error
+        //      model: notes::each_generation_gets_its_own_error   fails if: relaxed-note-take
         let taken = Taken { next: self.head.swap(ptr::null_mut(), Ordering::Acquire) };
         let mut at = taken.next;
         // SAFETY: the nodes of a taken list are ours alone, and live until `taken` is dropped.

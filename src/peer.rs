@@ -11,7 +11,6 @@ use crate::shared::ProbeRequest;
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Ended, Join, locked};
 use crate::state::{Generation, Phase, Word};
-use crate::sync::lock;
 use crate::transport::{Capabilities, CloseReason, Liveness, ProbeContext, Reported, Transport};
 use crate::wait::{Cell, Pending, Wait};
 use std::error::Error;
@@ -162,7 +161,7 @@ impl<T: Transport> Peer<T> {
         }
         if let Some(ended) = ended {
             cell.resolve(ended);
-        } else if home.driver_died.load(Ordering::Acquire) {
+        } else if home.driver_died() {
             cell.resolve(Removed::DriverDied);
         }
         Ok(Removal(Pending::new(cell, home.clock.clone())))
@@ -187,11 +186,15 @@ impl<T: Transport> Peer<T> {
         let cell = Arc::new(Cell::new());
         let home = self.slot.home();
         let can = self.slot.word().bay().is_some() && home.capabilities.contains(Capabilities::PROBE);
-        if !can || home.driver_died.load(Ordering::Acquire) || !home.probe_begins() {
+        if !can || !home.probe_begins() {
             cell.resolve(Liveness::Unknown);
         } else {
             let (peer, answer, job) = (self.clone(), cell.clone(), home.next_job());
-            lock(&home.probes).push(ProbeRequest { deadline, job, cell: cell.clone() });
+            home.probes.lock().push(ProbeRequest { deadline, job, cell: cell.clone() });
+            // Looked at after the push: either the driver's end has seen the request, or this sees that it died.
+            if home.driver_died() {
+                cell.resolve(Liveness::Unknown);
+            }
             let ask = move || {
                 if answer.peek().is_none() {
                     answer.resolve(peer.probe_now(deadline));
@@ -226,7 +229,7 @@ pub(crate) fn join<T: Transport>(slot: &SlotRef<T>) -> Join {
         return Join::Ended(Ok(word.generation()));
     }
     let joined = locked(slot, |lane| lane.join());
-    if slot.home().driver_died.load(Ordering::Acquire) && matches!(joined, Join::Wait(_)) {
+    if matches!(joined, Join::Wait(_)) && slot.home().driver_died() {
         let peer = slot.name();
         return Join::Ended(Err(ReadyError::DriverDied { peer }));
     }
@@ -416,7 +419,7 @@ impl<T: Transport> Slot<T> {
         let explained =
             self.record.read(|record| record.filter(|record| record.is_of(word)).map(|r| (r.reason, r.retry_at)));
         let (reason, retry_at) = match explained {
-            _ if self.home().driver_died.load(Ordering::Acquire) => (Reason::DriverDied, None),
+            _ if self.home().is_driver_dead() => (Reason::DriverDied, None),
             Some(explained) => explained,
             None => (Reason::Unsettled, None),
         };

@@ -10,7 +10,7 @@
 //!
 //! Each rule dropped is a mutant of loom-tests/queue.rs. No allocation, no lock.
 
-use crate::sync::{AtomicPtr, AtomicU32, Ordering, Thread, UnsafeCell};
+use crate::sync::{AtomicPtr, AtomicU32, Ordering, Thread, Tracked, UnsafeCell};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
@@ -60,11 +60,12 @@ pub(crate) unsafe trait Node: Sized {
 pub(crate) struct Queue<N> {
     head: AtomicPtr<N>,
     driver: OnceLock<Thread>,
+    memory: Tracked,
 }
 
 impl<N: Node> Queue<N> {
     pub(crate) fn new() -> Self {
-        Queue { head: AtomicPtr::new(ptr::null_mut()), driver: OnceLock::new() }
+        Queue { head: AtomicPtr::new(ptr::null_mut()), driver: OnceLock::new(), memory: Tracked::new() }
     }
 
     /// Names the thread to wake. Once, before anybody tells anything.
@@ -79,11 +80,12 @@ impl<N: Node> Queue<N> {
     /// about to set, whose bay gives its reference back only when the driver has taken the bit.
     pub(crate) unsafe fn tell(&self, node: NonNull<N>, events: u32) {
         // Before the push: after it, node and queue may be gone.
-        let driver = self.driver.get().cloned();
+        //      model: queue::the_last_one_out_touches_nothing_of_a_table_that_is_gone   fails if: unpark-through-the-slot
+        let driver = self.driver().cloned();
         // SAFETY: the caller keeps the node alive until this RMW.
         let link = unsafe { node.as_ref() }.link();
         // ord! AcqRel: Release publishes what is told; Acquire so that of two tellers the one that pushes comes second.
-        //      model: queue::news_told_while_the_slot_is_queued_or_processed_is_seen
+        //      model: queue::news_told_while_the_slot_is_queued_or_processed_is_seen   fails if: relaxed-tell
         if link.events.fetch_or(events, Ordering::AcqRel) != 0 {
             return;
         }
@@ -102,6 +104,11 @@ impl<N: Node> Queue<N> {
         if let Some(driver) = driver.filter(|_| was_empty) {
             driver.unpark();
         }
+    }
+
+    fn driver(&self) -> Option<&Thread> {
+        self.memory.touch();
+        self.driver.get()
     }
 
     /// Answers whether the list was empty; `None`: it has ended.
@@ -128,6 +135,7 @@ impl<N: Node> Queue<N> {
     /// Takes the whole list. The driver's alone.
     pub(crate) fn take(&self) -> Taken<N> {
         // ord! Acquire: the `next` of every node in the list.
+        //      model: queue::news_told_while_the_slot_is_queued_or_processed_is_seen   fails if: relaxed-take
         Taken { next: self.head.swap(ptr::null_mut(), Ordering::Acquire) }
     }
 
@@ -139,7 +147,7 @@ impl<N: Node> Queue<N> {
 
     /// Wakes the driver for something that is not a slot's.
     pub(crate) fn wake(&self) {
-        if let Some(driver) = self.driver.get() {
+        if let Some(driver) = self.driver() {
             driver.unpark();
         }
     }
@@ -167,7 +175,8 @@ impl<N: Node> Iterator for Taken<N> {
         self.next = link.next.with(|next| unsafe { *next });
         // ord! AcqRel swap: Acquire for the news behind the bits. An RMW, never a store: a store may clear a bit it has not
         //      read, which lost wake-ups on x86.
-        //      model: queue::news_told_while_the_slot_is_queued_or_processed_is_seen   fails if: clear-by-store
+        //      model: queue::news_told_while_the_slot_is_queued_or_processed_is_seen   fails if: clear-by-store,
+        //      relaxed-clear, clear-after-look
         Some((node, link.events.swap(0, Ordering::AcqRel)))
     }
 }

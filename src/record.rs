@@ -102,7 +102,7 @@ impl RecordCell {
         let record = draft.fill(record);
         // ord! AcqRel: Release publishes the record's text; pairs with the Acquire in `read`. Acquire takes over the old one,
         //      to be retired by us.
-        //      model: records::readers_get_the_words_record_and_it_outlives_them
+        //      model: records::readers_get_the_words_record_and_it_outlives_them   fails if: relaxed-record
         pinned(|guard| Retired(self.kept.swap(record, Ordering::AcqRel, guard).as_raw()))
     }
 
@@ -112,7 +112,8 @@ impl RecordCell {
         if !MODELLED.get() {
             return self.unseen.replace(None);
         }
-        // ord! AcqRel: as in `replace`.
+        // ord! AcqRel: as in `replace`, though nothing is published here. Records of two lives are in no model: the slot's
+        //      last reference comes before it.
         pinned(|guard| Retired(self.kept.swap(Shared::null(), Ordering::AcqRel, guard).as_raw()))
     }
 
@@ -125,7 +126,7 @@ impl RecordCell {
         pinned(|guard| {
             // ord! Acquire: the record's contents, from the swap in `replace`. It says nothing about the word: whoever asks
             //      compares the two.
-            //      model: records::readers_get_the_words_record_and_it_outlives_them
+            //      model: records::readers_get_the_words_record_and_it_outlives_them   fails if: relaxed-record-read
             // SAFETY: the pin is of the collector that every replaced record is retired to, so what is loaded here lives
             // at least as long as `guard`. Ends if: a record is freed without `Retired::retire`.
             let kept = unsafe { self.kept.load(Ordering::Acquire, guard).as_ref() };

@@ -15,7 +15,7 @@ use crate::slab::Slab;
 use crate::slot::{Slot, SlotRef};
 use crate::snapshot::Snapshot;
 use crate::state::{Generation, Phase};
-use crate::sync::lock;
+use crate::sync::{self, AtomicBool, Mutex, fence, lock};
 use crate::table::ShutdownReport;
 use crate::transport::{
     Capabilities, CloseReason, ErrorClass, Liveness, ReportSink, Reported, Transport, TransportError,
@@ -23,8 +23,8 @@ use crate::transport::{
 use crate::wait::Cell;
 use rpds::HashTrieMapSync;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 pub(crate) struct Shared<T: Transport> {
@@ -56,13 +56,13 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) shutdown: Mutex<Vec<ShutdownRequest>>,
     /// The last table handle is gone.
     pub(crate) abandoned: AtomicBool,
-    pub(crate) driver_died: AtomicBool,
+    driver_died: AtomicBool,
     /// Peers that are not Removed.
     live: AtomicUsize,
     generations: AtomicU64,
     jobs: AtomicU64,
     random: AtomicU64,
-    local: Mutex<LocalFaults>,
+    local: std::sync::Mutex<LocalFaults>,
     /// Peers whose breaker is open. Publishes nothing.
     open_breakers: AtomicUsize,
     pub(crate) no_text: Arc<str>,
@@ -74,7 +74,7 @@ pub(crate) struct Shared<T: Transport> {
 pub(crate) struct Registration {
     pub(crate) region: Region,
     /// Transfers that are not quiescent.
-    pub(crate) transfers: Arc<AtomicUsize>,
+    pub(crate) transfers: Arc<sync::AtomicUsize>,
     pub(crate) deregister: Deregister,
 }
 
@@ -101,13 +101,14 @@ pub(crate) struct ProbeRequest {
 //      connect off until the driver has the push that follows `returned`: that push (Release), not the count, ends it.
 //      `gave_up` adds before it subtracts, so the sum is never too low.
 //      test: isolation::beyond_max_stuck_a_connect_is_answered_busy_and_counts_no_failure
+//      model: attempts::a_deadline_and_a_late_failure_end_the_attempt_once   fails if: returns-a-permit-it-gave-up
 pub(crate) struct Connects {
     permits: AtomicUsize,
     /// Of those, the ones of peers whose attempt before ran into its deadline.
     timed_out: AtomicUsize,
     stuck: AtomicUsize,
     /// The limit of connects per second, if there is one.
-    pace: Option<Mutex<Pace>>,
+    pace: Option<std::sync::Mutex<Pace>>,
 }
 
 /// Who waits for a permit with whom.
@@ -133,7 +134,7 @@ pub(crate) enum Counted {
 impl Connects {
     fn new(config: &Config, now: Instant) -> Self {
         let (permits, timed_out, stuck) = Default::default();
-        let pace = config.max_connects_per_second.map(|limit| Mutex::new(Pace::new(limit, now)));
+        let pace = config.max_connects_per_second.map(|limit| std::sync::Mutex::new(Pace::new(limit, now)));
         Connects { permits, timed_out, stuck, pace }
     }
 
@@ -281,7 +282,7 @@ impl<T: Transport> Shared<T> {
             generations: AtomicU64::new(1),
             jobs: AtomicU64::new(1),
             random: AtomicU64::new(seed),
-            local: Mutex::default(),
+            local: Default::default(),
             open_breakers: AtomicUsize::new(0),
             no_text: "".into(),
             timed_out_text: "the attempt did not end before connect_timeout".into(),
@@ -322,6 +323,31 @@ impl<T: Transport> Shared<T> {
     /// Drops replaced snapshots that nobody looks at; answers whether some are still looked at.
     pub(crate) fn sweep(&self) -> bool {
         self.names.sweep() | self.registered.sweep()
+    }
+
+    /// Before its waiters are told.
+    pub(crate) fn mark_driver_dead(&self) {
+        self.driver_died.store(true, Ordering::Release);
+        // ord! SeqCst fence between the mark and the walk over the peers; an insert begins a life, and who joins it fences
+        //      and looks at the mark: the walk comes upon the life, or the joiner sees the mark. Two locations, so no pair of
+        //      acquire and release does.
+        //      model: death::who_inserts_a_peer_and_waits_for_it_is_told   fails if: no-fence-at-the-death
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether the driver died, for who has just joined what only the driver ends: its end has seen the joiner, or the
+    /// joiner is told here.
+    pub(crate) fn driver_died(&self) -> bool {
+        // ord! SeqCst fence between the joining and the look: see `mark_driver_dead`. Where a peer, the list of shutdowns or
+        //      that of probes was joined before, its mutex does the same.
+        //      model: death::who_inserts_a_peer_and_waits_for_it_is_told   fails if: no-fence-after-the-joining
+        fence(Ordering::SeqCst);
+        self.is_driver_dead()
+    }
+
+    /// The same for who joined nothing.
+    pub(crate) fn is_driver_dead(&self) -> bool {
+        self.driver_died.load(Ordering::Acquire)
     }
 
     pub(crate) fn live(&self) -> usize {

@@ -9,17 +9,16 @@ use crate::error::ReadyError;
 use crate::name::PeerName;
 use crate::peer::Removed;
 use crate::region::RegionId;
-use crate::shared::{Registration, Shared, ShutdownRequest};
+use crate::shared::{ProbeRequest, Registration, Shared, ShutdownRequest};
 use crate::slot::SlotRef;
 use crate::slow::locked;
 use crate::state::Phase;
-use crate::sync::lock;
+use crate::sync::{Ordering, fence};
 use crate::table::ShutdownReport;
-use crate::transport::{CloseReason, Transport};
+use crate::transport::{CloseReason, Liveness, Transport};
 use crate::wait::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 /// Ends the names, revokes what is lent, starts every removal. Waits for nothing but slots' mutexes, which nobody holds
 /// for long.
@@ -27,7 +26,7 @@ pub(crate) fn begin<T: Transport>(shared: &Shared<T>) {
     for slot in shared.names.shut_down() {
         let _ = locked(&slot, |lane| lane.begin_removal(CloseReason::Shutdown, None));
     }
-    let lent: Vec<_> = lock(&shared.lent).values().cloned().collect();
+    let lent: Vec<_> = shared.lent.lock().values().cloned().collect();
     lent.iter().for_each(|grant| grant.revoke());
 }
 
@@ -37,7 +36,7 @@ pub(crate) fn abandon<T: Transport>(shared: &Arc<Shared<T>>) {
     let home = shared.clone();
     shared.end_later(Box::new(move || {
         begin(&home);
-        lock(&home.shutdown).push(request);
+        home.shutdown.lock().push(request);
         home.abandoned.store(true, Ordering::Release);
         home.queue.wake();
     }));
@@ -53,7 +52,7 @@ pub(crate) fn submit_report<T: Transport>(shared: &Arc<Shared<T>>, cell: Arc<Cel
 }
 
 fn deregister<T: Transport>(shared: &Shared<T>) {
-    let _one_at_a_time = lock(&shared.registering);
+    let _one_at_a_time = shared.registering.lock();
     let registrations: Vec<_> = shared.registered.load().values().cloned().collect();
     for registration in registrations {
         let taken = unlist(shared, &registration).is_ok() && {
@@ -73,8 +72,9 @@ pub(crate) fn unlist<T: Transport>(shared: &Shared<T>, registration: &Registrati
     let _ = shared.registered.update::<()>(|map| Ok(map.remove(&id)));
     // ord! SeqCst fence between the list and the counts; `Lease::post` counts, fences and looks at the list: one of the two
     //      sees the other. Two locations, so no pair of acquire and release does.
+    //      model: registering::a_post_is_refused_or_keeps_its_region   fails if: no-fence-in-post, no-fence-in-unlist
     fence(Ordering::SeqCst);
-    let grants = lock(&shared.lent).values().filter(|grant| grant.page().region().id() == id).count();
+    let grants = shared.lent.lock().values().filter(|grant| grant.page().region().id() == id).count();
     match (registration.transfers.load(Ordering::Acquire), grants) {
         (0, 0) => Ok(()),
         used => Err(used),
@@ -110,8 +110,14 @@ fn by_name(a: &(PeerName, u64), b: &(PeerName, u64)) -> std::cmp::Ordering {
     a.0.cmp(&b.0)
 }
 
-/// Nothing moves any more: whoever waits is told.
-pub(crate) fn driver_died<T: Transport>(shared: &Arc<Shared<T>>, shutdowns: Vec<ShutdownRequest>) {
+/// Nothing moves any more: whoever waits is told, with whom the driver had waiting already. Who comes later asks
+/// [`Shared::driver_died`].
+pub(crate) fn driver_died<T: Transport>(
+    shared: &Arc<Shared<T>>,
+    shutdowns: Vec<ShutdownRequest>,
+    probes: Vec<ProbeRequest>,
+) {
+    shared.mark_driver_dead();
     for slot in shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version)) {
         let waiting = locked(&slot, |lane| {
             let peer = lane.slow.name.clone();
@@ -122,7 +128,12 @@ pub(crate) fn driver_died<T: Transport>(shared: &Arc<Shared<T>>, shutdowns: Vec<
             cell.resolve(Removed::DriverDied);
         }
     }
-    for request in shutdowns.into_iter().chain(std::mem::take(&mut *lock(&shared.shutdown))) {
+    let late = std::mem::take(&mut *shared.shutdown.lock());
+    for request in shutdowns.into_iter().chain(late) {
         submit_report(shared, request.cell);
+    }
+    let late = std::mem::take(&mut *shared.probes.lock());
+    for probe in probes.into_iter().chain(late) {
+        probe.cell.resolve(Liveness::Unknown);
     }
 }

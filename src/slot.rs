@@ -134,7 +134,8 @@ impl<T: Transport> Slot<T> {
     pub(crate) fn has_ended(&self, version: u32) -> bool {
         // ord! Acquire, word before version: a word of a later life comes after that life's version, which then differs. The
         //      word that reads Removed comes after everything of its life was closed.
-        //      model: names::a_successor_connects_when_its_predecessor_is_closed   fails if: successor-does-not-wait
+        //      model: successors::a_successor_connects_when_the_last_lease_of_its_predecessor_is_back
+        //      fails if: successor-does-not-wait
         let word = self.word();
         self.version.load(Ordering::Acquire) != version || word.phase() == Phase::Removed
     }
@@ -146,6 +147,7 @@ impl<T: Transport> Slot<T> {
     /// Changes the word; the caller holds the slot's mutex, and the CAS is against a report.
     pub(crate) fn change_word(&self, from: Word, to: Word) -> Result<(), Word> {
         // ord! AcqRel: publishes what the holder of the mutex did before, to who reads the word without it.
+        //      model: bays::every_use_precedes_the_close_one_stripe   fails if: relaxed-change
         self.word
             .compare_exchange(from.bits(), to.bits(), Ordering::AcqRel, Ordering::Acquire)
             .map(drop)
@@ -229,8 +231,9 @@ impl<T: Transport> Slot<T> {
 
     /// Asks for one reconnect after the failure of `generation`. The caller keeps the slot alive. Never waits.
     pub(crate) fn ask(&self, generation: Generation) {
-        // ord! AcqRel on the raise: the push that follows publishes it; the lane reads it with Acquire after its swap.
-        //      model: wanted::a_wanted_generation_loses_no_request
+        // ord! AcqRel is more than the raise needs: the push that follows publishes it, and the lane reads it after its swap.
+        //      What it may not be is a bit.
+        //      model: wanted::a_wanted_generation_loses_no_request   fails if: wanted-is-a-bit-cleared-after-the-attempt
         if self.wanted.load(Ordering::Relaxed) < generation.0
             && self.wanted.fetch_max(generation.0, Ordering::AcqRel) < generation.0
         {
@@ -241,13 +244,14 @@ impl<T: Transport> Slot<T> {
     /// Raises `wanted` for a caller that pushes by itself.
     pub(crate) fn want(&self, generation: Generation) {
         // ord! AcqRel: as in `ask`. The caller's push comes after it, and publishes it.
+        //      model: outcome::a_waiter_gets_the_first_outcome_after_its_question   fails if: join-then-ask-in-two-sections
         self.wanted.fetch_max(generation.0, Ordering::AcqRel);
     }
 
     pub(crate) fn is_wanted(&self, generation: Generation) -> bool {
-        // ord! Acquire: pairs with the raise. Which raise must be seen is settled by the push after it, whose bits the lane
+        // ord! Acquire is more than it needs: which raise must be seen is settled by the push after it, whose bits the lane
         //      has swapped before it looks here.
-        //      model: wanted::a_wanted_generation_loses_no_request
+        //      model: wanted::a_wanted_generation_loses_no_request   fails if: wanted-is-a-bit-cleared-after-the-attempt
         self.wanted.load(Ordering::Acquire) == generation.0
     }
 
@@ -345,6 +349,7 @@ impl<T: Transport> SlotRef<T> {
                 return None;
             }
             // ord! Acquire: pairs with the Release in `begin_life`, so the look at the version below is of this life or later.
+            //      model: ids::a_stale_id_is_no_handle_of_the_next_peer   fails if: relaxed-count-in
             match slot.references.compare_exchange_weak(count, count + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => count = now,
@@ -393,7 +398,8 @@ impl<T: Transport> Drop for SlotRef<T> {
     fn drop(&mut self) {
         // ord! Release: this holder's use of the slot. Pairs with the fence of the last one out, which comes before the
         //      life is taken apart and its place used again; nobody else pays for an Acquire.
-        //      model: ids::a_refused_id_gives_back_what_it_counted
+        //      model: ids::every_use_precedes_the_end_of_what_the_last_reference_kept   fails if: relaxed-reference,
+        //      no-fence-on-the-last-reference
         if self.references.fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
             // SAFETY: that was the last counted reference; nobody can count another one in from zero.

@@ -89,11 +89,12 @@ mod imp {
     }
 }
 
-/// loom does not see into arc-swap: models take it for granted that a snapshot is atomic.
+/// loom does not see into arc-swap. Models take it for granted that a value lives while it is looked at, and that a look is
+/// an acquiring load and a replacement an acquiring and releasing CAS; no more, so a look may be of what was replaced already.
 #[cfg(peerage_loom)]
 mod imp {
-    use crate::sync::Mutex;
-    use std::sync::Arc;
+    use crate::sync::{AtomicUsize, Ordering, lock};
+    use std::sync::{Arc, Mutex, Weak};
 
     pub(crate) struct Look<V>(Arc<V>);
 
@@ -104,11 +105,22 @@ mod imp {
         }
     }
 
-    pub(super) struct Swap<V>(Mutex<Arc<V>>);
+    pub(super) struct Swap<V> {
+        /// Which of `values` is the current one.
+        at: AtomicUsize,
+        values: Mutex<Values<V>>,
+    }
+
+    struct Values<V> {
+        current: Arc<V>,
+        all: Vec<Weak<V>>,
+    }
 
     impl<V> Swap<V> {
         pub(super) fn new(value: V) -> Self {
-            Swap(Mutex::new(Arc::new(value)))
+            let current = Arc::new(value);
+            let all = vec![Arc::downgrade(&current)];
+            Swap { at: AtomicUsize::new(0), values: Mutex::new(Values { current, all }) }
         }
 
         pub(super) fn look(&self) -> Look<V> {
@@ -116,15 +128,24 @@ mod imp {
         }
 
         pub(super) fn load(&self) -> Arc<V> {
-            self.0.lock().clone()
+            let at = self.at.load(Ordering::Acquire);
+            if let Some(value) = lock(&self.values).all[at].upgrade() {
+                return value;
+            }
+            let at = self.at.fetch_add(0, Ordering::AcqRel);
+            lock(&self.values).all[at].upgrade().expect("the current value lives")
         }
 
         pub(super) fn replace(&self, seen: &Arc<V>, new: Arc<V>) -> bool {
-            let mut now = self.0.lock();
-            let first = Arc::ptr_eq(&now, seen);
-            if first {
-                *now = new;
-            }
+            let mut values = lock(&self.values);
+            let from =
+                values.all.iter().position(|value| value.as_ptr() == Arc::as_ptr(seen)).expect("it was looked up");
+            let to = values.all.len();
+            values.all.push(Arc::downgrade(&new));
+            drop(values);
+            let first = self.at.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+            let old = first.then(|| std::mem::replace(&mut lock(&self.values).current, new));
+            drop(old);
             first
         }
     }

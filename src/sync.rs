@@ -24,7 +24,7 @@ pub(crate) fn lock<V>(mutex: &std::sync::Mutex<V>) -> std::sync::MutexGuard<'_, 
 #[cfg(not(peerage_loom))]
 mod imp {
     use std::sync::PoisonError;
-    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
     pub(crate) use std::sync::{Arc, MutexGuard};
     pub(crate) use std::thread::Thread;
     use std::time::Duration;
@@ -111,7 +111,7 @@ mod imp {
 mod imp {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::MutexGuard;
-    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
     pub(crate) use loom::thread::Thread;
     /// loom's own aborts the process when a negative model panics in its main thread.
     pub(crate) use std::sync::Arc;

@@ -15,7 +15,7 @@ use crate::shutdown;
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Slow, locked};
 use crate::state::{Generation, Phase};
-use crate::sync::lock;
+use crate::sync::{AtomicUsize, Ordering};
 use crate::ticket::panic_message;
 use crate::transport::{DataPlane, Transport, TransportError};
 use crate::wait::{Cell, Pending};
@@ -25,7 +25,6 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -272,10 +271,10 @@ impl<T: Transport> PeerTable<T> {
         shutdown::begin(shared);
         let cell = Arc::new(Cell::new());
         let request = ShutdownRequest { deadline: Some(deadline), cell: cell.clone(), submitted: None };
-        lock(&shared.shutdown).push(request);
+        shared.shutdown.lock().push(request);
         shared.queue.wake();
         // Looked at after the push: either the driver's end has seen the request, or this sees that it died.
-        if shared.driver_died.load(Ordering::Acquire) {
+        if shared.driver_died() {
             shutdown::submit_report(shared, cell.clone());
         }
         Shutdown(Pending::new(cell, shared.clock.clone()))
@@ -315,7 +314,7 @@ impl<T: DataPlane> PeerTable<T> {
     pub fn register(&self, region: &Region) -> Result<(), RegisterError<T::Error>> {
         let shared = self.shared();
         let id = region.id();
-        let _one_at_a_time = lock(&shared.registering);
+        let _one_at_a_time = shared.registering.lock();
         if shared.names.is_shut_down() {
             return Err(RegisterError::ShutDown { region: id });
         }
@@ -340,7 +339,7 @@ impl<T: DataPlane> PeerTable<T> {
     pub fn deregister(&self, region: &Region) -> Result<(), RegisterError<T::Error>> {
         let shared = self.shared();
         let id = region.id();
-        let _one_at_a_time = lock(&shared.registering);
+        let _one_at_a_time = shared.registering.lock();
         let Some(registration) = shared.registered.load().get(&id).cloned() else {
             return Err(RegisterError::NotRegistered { region: id });
         };
@@ -363,13 +362,13 @@ impl<T: DataPlane> PeerTable<T> {
         let (peer, region) = (to.name(), page.region().id());
         let grant = shared.transport.grants().lend(peer, page, access);
         let (core, slot) = (grant.core().clone(), to.slot().clone());
-        lock(&shared.lent).insert(core.id(), core.clone());
+        shared.lent.lock().insert(core.id(), core.clone());
         slot.grants.fetch_add(1, Ordering::Relaxed);
         let (home, id) = (Arc::downgrade(shared), core.id());
         core.on_quiesced(move || {
             slot.grants.fetch_sub(1, Ordering::Relaxed);
             if let Some(home) = home.upgrade() {
-                let returned = lock(&home.lent).remove(&id);
+                let returned = home.lent.lock().remove(&id);
                 drop(returned);
             }
         });

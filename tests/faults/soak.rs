@@ -1,0 +1,86 @@
+//! One process lives through many deaths of its peer, and keeps nothing of them.
+
+use crate::measure;
+use crate::plan::{Must, Plan};
+use crate::run::Run;
+use std::time::Duration;
+
+/// How often its peer dies in `cargo test`; `PEERAGE_FAULTS_SOAK` asks for more.
+const CYCLES: usize = 25;
+/// Pool threads end when they have been idle for two seconds.
+const IDLE: Duration = Duration::from_secs(3);
+
+/// What a process holds.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    descriptors: u64,
+    threads: u64,
+    resident_kb: u64,
+}
+
+impl Held {
+    fn by(pid: u32) -> Self {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map(Iterator::count);
+        Held {
+            descriptors: measure::descriptors(pid).expect("it lives"),
+            threads: threads.expect("it lives") as u64,
+            resident_kb: measure::resident_kb(pid).expect("it lives"),
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn soak() {
+    let cycles = std::env::var("PEERAGE_FAULTS_SOAK").ok();
+    let cycles = cycles.map_or(CYCLES, |text| text.parse().expect("PEERAGE_FAULTS_SOAK is a number"));
+    assert!(cycles >= 10, "PEERAGE_FAULTS_SOAK must be at least 10: there is a warm-up");
+    let mut plan =
+        Plan::parse("tests/faults/soak.json", include_str!("soak.json")).unwrap_or_else(|why| panic!("{why}"));
+    // The bounds are those of one cycle.
+    for row in &mut plan.expect {
+        if let Must::Be { generations, .. } = &mut row.must {
+            let (least, most, more) = (*generations.start(), *generations.end(), cycles as u64 - 1);
+            *generations = least + more..=most + most * more;
+        }
+    }
+    let mut run = Run::start(&plan);
+    let pid = run.survivor().pid();
+    run.listen_for(IDLE);
+    let baseline = Held::by(pid);
+    let mut resident = Vec::new();
+    for _ in 0..cycles {
+        plan.steps.iter().for_each(|step| run.step(step));
+        resident.push(Held::by(pid).resident_kb);
+    }
+    run.listen_for(IDLE);
+    run.wait(&format!("the survivor holds no more than {baseline:?}"), |_| {
+        let now = Held::by(pid);
+        now.descriptors <= baseline.descriptors && now.threads <= baseline.threads
+    });
+    let last = Held::by(pid);
+
+    let part = (cycles / 10).max(3);
+    let warm = median(&resident[part..2 * part]);
+    let end = median(&resident[cycles - part..]);
+    println!("{cycles} cycles; the survivor's descriptors {} → {}", baseline.descriptors, last.descriptors);
+    println!("threads {} → {}", baseline.threads, last.threads);
+    println!(
+        "resident, medians of {part} cycles: after warm-up {warm} kB, last {end} kB; at the start {} kB",
+        baseline.resident_kb
+    );
+    let between = (cycles - 2 * part) as u64;
+    let allowed = allowed_kb(between);
+    assert!(end <= warm + allowed, "memory grew by {} kB in {between} cycles, more than {allowed} kB", end - warm);
+    run.finish(&plan.expect);
+}
+
+fn allowed_kb(between: u64) -> u64 {
+    4096 + between / 2
+}
+
+fn median(numbers: &[u64]) -> u64 {
+    let mut numbers = numbers.to_vec();
+    numbers.sort();
+    numbers[numbers.len() / 2]
+}

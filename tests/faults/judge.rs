@@ -103,8 +103,8 @@ fn look(link: &str, must: &Must, now: &Value, at: &Node, peer: &Node, problems: 
             }
             let was = at.before["tallies"][&peer.name]["errors"].as_u64().unwrap_or(0);
             let errors = at.tally(&peer.name, "errors") - was;
-            let last = &at.table["tallies"][&peer.name]["last_error"];
-            must_be(errors == 0, format!("{errors} errors, the last: {last}"));
+            let first = &at.table["tallies"][&peer.name]["first_error"];
+            must_be(errors == 0, format!("{errors} errors, the first: {first}"));
         }
         Must::Be { phase, same_incarnation, generations } => {
             must_be(now["phase"] == *phase, format!("is {}, not {phase}", now["phase"]));

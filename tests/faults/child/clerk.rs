@@ -73,7 +73,10 @@ struct Posted {
 /// Asks a peer to write one of our pages.
 pub(super) fn lend(worker: &Worker, mate: &Peer<Net>) {
     let name = mate.name().as_str();
-    let Ok(lease) = mate.lease() else { return };
+    let lease = match mate.lease() {
+        Ok(lease) => lease,
+        Err(not_ready) => return lock(&worker.ledger).of(name).error(not_ready),
+    };
     let mut requests = lock(&worker.requests);
     if requests.open.values().filter(|open| open.mate.name() == mate.name()).count() >= MOST {
         return;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Of how many past connections, and of how many past lives of a peer, the book is kept.
 const KEPT: usize = 16;
+const NOTES_PER_PAGE: u64 = 8;
 
 #[derive(Default)]
 pub(crate) struct Ledger {
@@ -19,9 +20,10 @@ pub(crate) struct Ledger {
 pub(crate) struct Tally {
     /// A lease was granted before, so a refused one is an error.
     pub(crate) met: bool,
-    pub(crate) errors: u64,
-    pub(crate) last_error: String,
-    /// Notifications accepted, by generation.
+    errors: u64,
+    first_error: String,
+    /// Notifications accepted, in all and by generation.
+    notes: u64,
     accepted: BTreeMap<u64, u64>,
     /// Pages lent, and how that ended.
     pub(crate) begun: u64,
@@ -87,11 +89,20 @@ impl Tally {
     pub(crate) fn error(&mut self, why: impl ToString) {
         if self.met {
             self.errors += 1;
-            self.last_error = why.to_string();
+            if self.errors == 1 {
+                self.first_error = why.to_string();
+            }
         }
     }
 
+    /// Whether one more notification keeps to the measure: so many for each page lent. Pages are lent as they come back, so
+    /// on a machine that is slow nothing piles up.
+    pub(crate) fn may_note(&self) -> bool {
+        self.notes < NOTES_PER_PAGE * (self.begun + 1)
+    }
+
     pub(crate) fn accepted(&mut self, generation: u64) {
+        self.notes += 1;
         *self.accepted.entry(generation).or_default() += 1;
         if self.accepted.len() > KEPT {
             self.accepted.pop_first();
@@ -101,7 +112,7 @@ impl Tally {
     fn to_json(&self) -> Value {
         let accepted: BTreeMap<_, _> = self.accepted.iter().map(|(of, n)| (of.to_string(), n)).collect();
         json!({
-            "errors": self.errors, "last_error": self.last_error, "accepted": accepted,
+            "errors": self.errors, "first_error": self.first_error, "accepted": accepted,
             "begun": self.begun, "answered": self.answered, "failed": self.failed, "corrupt": self.corrupt,
             "posted": self.posted, "ended": self.ended, "ended_twice": self.ended_twice,
         })

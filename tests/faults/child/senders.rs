@@ -36,6 +36,9 @@ type Numbers = HashMap<String, (u64, u64)>;
 
 fn note(worker: &Worker, mate: &Peer<Net>, thread: u64, numbers: &mut Numbers) {
     let name = mate.name().as_str();
+    if !lock(&worker.ledger).of(name).may_note() {
+        return;
+    }
     let lease = match mate.lease() {
         Ok(lease) => lease,
         Err(not_ready) => return lock(&worker.ledger).of(name).error(not_ready),

@@ -26,6 +26,10 @@ mutants:
 failover *args:
     cargo run --release --example pd_failover -- {{args}}
 
+# Plans of process faults; `just faults mute` walks through those whose name has it, `just faults --soak` kills 1,000 times.
+faults *args:
+    ci/faults.sh {{args}}
+
 # Cost of a lease against what one would use instead.
 bench:
     cargo bench --bench lease

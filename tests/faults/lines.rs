@@ -8,8 +8,8 @@ use std::str::FromStr;
 /// Test to process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Take this peer into the table, and send to it.
-    Insert { peer: String, at: SocketAddr },
+    /// Take this peer into the table, and send to it; report its connection if it does not answer in so many milliseconds.
+    Insert { peer: String, at: SocketAddr, answer_within_ms: u64 },
     /// Remove this peer; say `Removed` when that is over.
     Remove { peer: String },
     /// Reset every connection that this peer has made to you.
@@ -47,7 +47,7 @@ pub(crate) struct Garbled;
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Command::Insert { peer, at } => write!(f, "insert {peer} {at}"),
+            Command::Insert { peer, at, answer_within_ms } => write!(f, "insert {peer} {at} {answer_within_ms}"),
             Command::Remove { peer } => write!(f, "remove {peer}"),
             Command::Cut { peer } => write!(f, "cut {peer}"),
             Command::Rest => f.write_str("rest"),
@@ -62,7 +62,11 @@ impl FromStr for Command {
     fn from_str(line: &str) -> Result<Self, Garbled> {
         let words: Vec<_> = line.split(' ').collect();
         Ok(match words[..] {
-            ["insert", peer, at] => Command::Insert { peer: peer.into(), at: at.parse().map_err(|_| Garbled)? },
+            ["insert", peer, at, within] => Command::Insert {
+                peer: peer.into(),
+                at: at.parse().map_err(|_| Garbled)?,
+                answer_within_ms: within.parse().map_err(|_| Garbled)?,
+            },
             ["remove", peer] => Command::Remove { peer: peer.into() },
             ["cut", peer] => Command::Cut { peer: peer.into() },
             ["rest"] => Command::Rest,
@@ -113,7 +117,7 @@ impl FromStr for Event {
 fn every_line_survives_the_pipe() {
     let at = SocketAddr::from(([127, 0, 0, 1], 7000));
     for command in [
-        Command::Insert { peer: "a".into(), at },
+        Command::Insert { peer: "a".into(), at, answer_within_ms: 7 },
         Command::Remove { peer: "a".into() },
         Command::Cut { peer: "a".into() },
         Command::Rest,

@@ -10,7 +10,7 @@
 //! | `child` | one process: the traffic, and its ledger |
 //! | `transport` | the transport they talk over: the one place that names it |
 //! | `lines` | what is said between the test and its processes |
-#![cfg(all(unix, not(peerage_loom)))]
+#![cfg(all(target_os = "linux", not(peerage_loom)))]
 
 mod child;
 mod field;

@@ -16,7 +16,9 @@
 //! }
 //! ```
 //!
-//! The survivor and each other process have each other as peers and send to each other all the time.
+//! The survivor and each other process have each other as peers and send to each other all the time. A request that a process
+//! has not answered within its `answer_within_ms` is given up, and the connection reported: where nothing else shows that it
+//! is gone. A process waits `accept_delay_ms` before it answers a connect.
 //!
 //! | step | does |
 //! |---|---|
@@ -46,6 +48,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub(crate) const SURVIVOR: &str = "survivor";
+/// More than a healthy peer needs on a machine that is overloaded.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -59,6 +63,8 @@ pub(crate) struct Plan {
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) accept_delay: Duration,
+    /// How long it may take to answer a request; then the connection to it is reported.
+    pub(crate) answer_within: Duration,
     /// Connections to it go over a way that can be muted.
     pub(crate) muted: bool,
 }
@@ -160,12 +166,20 @@ impl Plan {
     fn with(processes: &Field) -> Result<Self, String> {
         let mut nodes = Vec::new();
         for (name, node) in processes.entries()? {
-            node.object(&["accept_delay_ms"])?;
+            node.object(&["accept_delay_ms", "answer_within_ms"])?;
             if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
                 return Err(node.wrong("a name has letters and digits"));
             }
-            let delay = node.find("accept_delay_ms")?.map_or(Ok(0), |delay| delay.number(0..=10_000))?;
-            nodes.push(Node { name: name.into(), accept_delay: Duration::from_millis(delay), muted: false });
+            let millis = |field, default: Duration| match node.find(field)? {
+                Some(given) => Ok::<_, String>(Duration::from_millis(given.number(0..=60_000)?)),
+                None => Ok(default),
+            };
+            nodes.push(Node {
+                name: name.into(),
+                accept_delay: millis("accept_delay_ms", Duration::ZERO)?,
+                answer_within: millis("answer_within_ms", ANSWER_WITHIN)?,
+                muted: false,
+            });
         }
         let plan = Plan { processes: nodes, steps: Vec::new(), expect: Vec::new() };
         if plan.index(SURVIVOR).is_none() || plan.processes.len() < 2 {
@@ -410,7 +424,11 @@ mod tests {
     fn what_is_wrong_in_a_plan_is_named_with_its_file_and_field() {
         for (what, with, says) in [
             (r#""about": "x","#, "", "x.json: about: missing"),
-            (r#""b": {}"#, r#""b": {"delay": 1}"#, "x.json: processes.b.delay: unknown; there is accept_delay_ms"),
+            (
+                r#""b": {}"#,
+                r#""b": {"delay": 1}"#,
+                "x.json: processes.b.delay: unknown; there is accept_delay_ms, answer_within_ms",
+            ),
             (r#""survivor""#, r#""hero""#, "x.json: processes: there must be a \"survivor\" and another one"),
             (
                 r#""accept_delay_ms": 5"#,

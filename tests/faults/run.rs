@@ -279,7 +279,8 @@ impl<'a> Run<'a> {
         let muted = self.plan.processes[at].muted || self.plan.processes[peer].muted;
         let way = || self.ways.entry((at, peer)).or_insert_with(|| Proxy::start(to).unwrap()).at();
         let to = if muted { Some(way) } else { None }.map_or(to, |mut way| way());
-        self.tell(at, Command::Insert { peer: self.name(peer).into(), at: to });
+        let answer_within_ms = self.plan.processes[peer].answer_within.as_millis() as u64;
+        self.tell(at, Command::Insert { peer: self.name(peer).into(), at: to, answer_within_ms });
     }
 
     fn is(&self, when: &When) -> bool {

@@ -4,12 +4,10 @@
 //! was not written is filled with what nobody else writes, and checked the same way.
 
 use super::message::Message;
-use super::{TIMEOUT, Worker, lock};
+use super::{Mate, Worker, lock};
 use crate::pages::Page;
 use crate::transport::Net;
-use peerage::{
-    Access, Generation, Grant, Notification, NotifyError, Outcome, Peer, Phase, PostError, RemoteSlice, Transfer,
-};
+use peerage::{Access, Generation, Grant, Notification, Outcome, Peer, Phase, PostError, RemoteSlice, Transfer};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -18,6 +16,8 @@ const TICK: Duration = Duration::from_millis(2);
 const HOLD: Duration = Duration::from_millis(20);
 /// Pages one peer may have: more would be taken from the others.
 const MOST: usize = 16;
+/// How long a page that we are asked to write, or the news of it, waits for its owner to be Ready.
+const ASKED: Duration = Duration::from_secs(60);
 /// Messages taken before the rest is looked at.
 const BATCH: usize = 256;
 
@@ -38,7 +38,7 @@ struct Request {
     page: Page,
     grant: Grant,
     block: u64,
-    since: Instant,
+    until: Instant,
     stage: Stage,
 }
 
@@ -62,16 +62,18 @@ struct Asked {
 /// A page we write.
 struct Posted {
     by: String,
+    since: Instant,
     request: u64,
+    block: u64,
     transfer: Transfer,
-    own: Page,
+    own: Option<Page>,
     outcome: Option<Outcome>,
-    /// Its owner knows, or need not.
+    /// Its owner knows, or can't be told.
     told: bool,
 }
 
 /// Asks a peer to write one of our pages.
-pub(super) fn lend(worker: &Worker, mate: &Peer<Net>) {
+pub(super) fn lend(worker: &Worker, Mate { peer: mate, answer_within }: &Mate) {
     let name = mate.name().as_str();
     let lease = match mate.lease() {
         Ok(lease) => lease,
@@ -88,8 +90,8 @@ pub(super) fn lend(worker: &Worker, mate: &Peer<Net>) {
     requests.last += 1;
     let (request, block) = (requests.last, u64::from(std::process::id()));
     let ask = Message::Lend { request, block, page: grant.remote() }.to_bytes();
-    let (generation, since) = (lease.generation(), Instant::now());
-    let open = Request { mate: mate.clone(), generation, page, grant, block, since, stage: Stage::Lent };
+    let (generation, until) = (lease.generation(), Instant::now() + *answer_within);
+    let open = Request { mate: mate.clone(), generation, page, grant, block, until, stage: Stage::Lent };
     // Before the message, which may be answered before this thread goes on.
     requests.open.insert(request, open);
     lock(&worker.ledger).of(name).begun += 1;
@@ -131,12 +133,14 @@ fn take(worker: &Worker, message: &Notification, asked: &mut Vec<Asked>) {
         Some(Message::Lend { request, block, page }) => {
             asked.push(Asked { by: from.into(), since: Instant::now(), request, block, page });
         }
-        Some(Message::Written { request }) => {
+        Some(Message::Over { request, block, written }) => {
+            // One that was asked for in an earlier life is not ours.
             if let Some(open) = lock(&worker.requests).open.get_mut(&request)
                 && open.mate.name() == &message.from
+                && open.block == block
                 && matches!(open.stage, Stage::Lent)
             {
-                open.end(Ok(()));
+                open.end(if written { Ok(()) } else { Err("it could not be written".into()) });
             }
         }
         None => panic!("\"{from}\" sent {} bytes that are no message", message.bytes.len()),
@@ -145,15 +149,23 @@ fn take(worker: &Worker, message: &Notification, asked: &mut Vec<Asked>) {
 
 /// Begins to write; `false`: to be tried again, as its owner may not be Ready yet.
 fn write(worker: &Worker, asked: &Asked, posted: &mut Vec<Posted>) -> bool {
-    let late = asked.since.elapsed() > TIMEOUT;
-    let Some(lease) = worker.mate(&asked.by).and_then(|mate| mate.lease().ok()) else { return late };
+    let late = asked.since.elapsed() > ASKED;
+    let Some(lease) = worker.table.lease(&asked.by).ok() else { return late };
     let Some(own) = worker.own.take(1).map(|pages| pages[0]) else { return late };
     worker.own.write_content(own, asked.request, asked.block);
     match lease.write(&worker.own.slice(own), asked.page) {
         Ok(transfer) => {
             lock(&worker.ledger).of(&asked.by).posted += 1;
-            let (by, request) = (asked.by.clone(), asked.request);
-            posted.push(Posted { by, request, transfer, own, outcome: None, told: false });
+            posted.push(Posted {
+                by: asked.by.clone(),
+                since: Instant::now(),
+                request: asked.request,
+                block: asked.block,
+                transfer,
+                own: Some(own),
+                outcome: None,
+                told: false,
+            });
             true
         }
         Err(error) => {
@@ -166,7 +178,7 @@ fn write(worker: &Worker, asked: &Asked, posted: &mut Vec<Posted>) -> bool {
     }
 }
 
-/// Whether it has ended, its owner knows, and its page is ours again.
+/// Whether it has ended, its page is ours again, and its owner knows, or can't be told.
 fn settle(worker: &Worker, posted: &mut Posted) -> bool {
     let Some(outcome) = posted.transfer.try_outcome() else { return false };
     match &posted.outcome {
@@ -177,26 +189,21 @@ fn settle(worker: &Worker, posted: &mut Posted) -> bool {
             if outcome != Outcome::Done {
                 tally.error(format!("a transfer ended as {outcome:?}"));
             }
-            posted.told = outcome != Outcome::Done;
-            posted.outcome = Some(outcome);
         }
-        Some(before) if *before != outcome => {
-            lock(&worker.ledger).of(&posted.by).ended_twice += 1;
-            posted.outcome = Some(outcome);
-        }
+        Some(before) if *before != outcome => lock(&worker.ledger).of(&posted.by).ended_twice += 1,
         Some(_) => {}
     }
     if !posted.told {
-        let written = Message::Written { request: posted.request }.to_bytes();
-        let sent = worker.mate(&posted.by).and_then(|mate| mate.lease().ok()).map(|lease| lease.notify(&written));
-        // Nothing was sent, and its owner waits: it is said again.
-        posted.told = !matches!(sent, Some(Err(NotifyError::Busy { .. })));
+        let (request, block, written) = (posted.request, posted.block, outcome == Outcome::Done);
+        let over = Message::Over { request, block, written }.to_bytes();
+        let told = worker.table.lease(&posted.by).is_ok_and(|lease| lease.notify(&over).is_ok());
+        posted.told = told || posted.since.elapsed() > ASKED;
     }
-    let over = posted.told && posted.transfer.is_quiescent();
-    if over {
-        worker.own.give_back([posted.own]);
+    posted.outcome = Some(outcome);
+    if posted.transfer.is_quiescent() {
+        worker.own.give_back(posted.own.take());
     }
-    over
+    posted.told && posted.own.is_none()
 }
 
 impl Request {
@@ -213,7 +220,7 @@ impl Request {
             Stage::Lent if self.mate.generation() != self.generation || self.mate.phase() != Phase::Ready => {
                 self.end(Err("the connection it was asked over ended".into()));
             }
-            Stage::Lent if self.since.elapsed() > TIMEOUT => {
+            Stage::Lent if self.until <= Instant::now() => {
                 self.mate.report(self.generation, &TimedOut);
                 self.end(Err(TimedOut.to_string()));
             }

@@ -8,8 +8,8 @@ pub(crate) enum Message {
     Note { thread: u64, nth: u64 },
     /// Write this block into my page.
     Lend { request: u64, block: u64, page: RemoteSlice },
-    /// The page is written.
-    Written { request: u64 },
+    /// The page is written, or will not be.
+    Over { request: u64, block: u64, written: bool },
 }
 
 impl Message {
@@ -26,7 +26,8 @@ impl Message {
                 bytes.extend(page.to_bytes());
                 bytes
             }
-            Message::Written { request } => numbers(3, &[*request]),
+            Message::Over { request, block, written: true } => numbers(3, &[*request, *block]),
+            Message::Over { request, block, written: false } => numbers(4, &[*request, *block]),
         }
     }
 
@@ -46,7 +47,7 @@ impl Message {
                 rest = after;
                 Message::Lend { request, block, page: RemoteSlice::from_bytes(page) }
             }
-            3 => Message::Written { request: number()? },
+            3 | 4 => Message::Over { request: number()?, block: number()?, written: *tag == 3 },
             _ => return None,
         };
         rest.is_empty().then_some(message)
@@ -59,7 +60,8 @@ fn every_message_survives_the_wire_and_nothing_else_does() {
     for message in [
         Message::Note { thread: 1, nth: u64::MAX },
         Message::Lend { request: 7, block: 8, page },
-        Message::Written { request: 9 },
+        Message::Over { request: 9, block: 10, written: true },
+        Message::Over { request: 9, block: 10, written: false },
     ] {
         let bytes = message.to_bytes();
         assert_eq!(Message::from_bytes(&bytes), Some(message));

@@ -19,8 +19,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a request may take; then its connection is reported.
-const TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Short, so that many faults fit into a minute.
 const BACKOFF: Backoff =
@@ -44,7 +42,8 @@ pub(crate) struct Setup {
 
 impl std::fmt::Display for Setup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {} {} {}", self.name, self.at, self.accept_delay.as_millis(), self.threads)
+        let delay = self.accept_delay.as_millis();
+        write!(f, "{} {} {delay} {}", self.name, self.at, self.threads)
     }
 }
 
@@ -65,7 +64,6 @@ impl FromStr for Setup {
 /// Runs this process as `setup` says, and never returns.
 pub(crate) fn run(setup: &str) -> ! {
     // A test that dies takes its processes with it, also those that are stopped.
-    #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     // A thread that is gone would only look like a slow one.
     std::panic::set_hook(Box::new(|panic| {
@@ -81,10 +79,17 @@ pub(crate) fn run(setup: &str) -> ! {
     }
 }
 
+#[derive(Clone)]
+struct Mate {
+    peer: Peer<Net>,
+    /// A request may take so long; then its connection is reported.
+    answer_within: Duration,
+}
+
 struct Worker {
     table: PeerTable<Net>,
     /// Those we send to.
-    mates: Mutex<Vec<Peer<Net>>>,
+    mates: Mutex<Vec<Mate>>,
     ledger: Mutex<Ledger>,
     /// Lent to others.
     lent: Pages,
@@ -138,10 +143,11 @@ impl Worker {
         for line in std::io::stdin().lock().lines() {
             let Ok(Ok(command)) = line.map(|line| line.parse()) else { break };
             match command {
-                Command::Insert { peer, at } => {
+                Command::Insert { peer, at, answer_within_ms } => {
                     let inserted = self.table.insert(peer.as_str(), transport::address(at));
-                    let mate = inserted.unwrap_or_else(|error| panic!("{error}"));
-                    lock(&self.mates).push(mate);
+                    let peer = inserted.unwrap_or_else(|error| panic!("{error}"));
+                    let answer_within = Duration::from_millis(answer_within_ms);
+                    lock(&self.mates).push(Mate { peer, answer_within });
                 }
                 Command::Remove { peer } => self.remove(peer),
                 Command::Cut { peer } => transport::cut(self.table.transport(), &name(&peer).expect("a peer's name")),
@@ -162,10 +168,10 @@ impl Worker {
 
     fn remove(&self, peer: String) {
         let mut mates = lock(&self.mates);
-        let Some(at) = mates.iter().position(|mate| mate.name().as_str() == peer) else { return };
+        let Some(at) = mates.iter().position(|mate| mate.peer.name().as_str() == peer) else { return };
         let mate = mates.swap_remove(at);
         drop(mates);
-        let removal = mate.remove(Instant::now() + REMOVE);
+        let removal = mate.peer.remove(Instant::now() + REMOVE);
         thread::spawn(move || {
             let how = match removal.wait() {
                 Ok(Removed::Removed) => String::new(),
@@ -173,10 +179,6 @@ impl Worker {
             };
             say(&Event::Removed { peer, how });
         });
-    }
-
-    fn mate(&self, name: &str) -> Option<Peer<Net>> {
-        lock(&self.mates).iter().find(|mate| mate.name().as_str() == name).cloned()
     }
 
     fn to_json(&self) -> Value {
@@ -192,6 +194,8 @@ impl Worker {
                 "generations": record.map(|record| record.attempts),
                 "leases": peer.leases + peer.draining, "transfers": peer.transfers + peer.quarantined,
                 "grants": peer.grants, "connecting": peer.connecting,
+                "error": record.and_then(|record| record.last_error.as_deref()),
+                "age_ms": record.map(|record| record.since.elapsed().as_millis() as u64),
             })
         });
         table["peers"] = peers.collect();

@@ -22,8 +22,8 @@ pub(super) fn send_for_ever(worker: &Worker, thread: u64) {
         }
         let mates = lock(&worker.mates).clone();
         for (nth, mate) in mates.iter().enumerate() {
-            note(worker, mate, thread, &mut numbers);
-            if (turn + thread + nth as u64) % PAGE_TURNS == 0 {
+            note(worker, &mate.peer, thread, &mut numbers);
+            if (turn + thread + nth as u64).is_multiple_of(PAGE_TURNS) {
                 clerk::lend(worker, mate);
             }
         }

@@ -30,6 +30,10 @@ failover *args:
 storm:
     PEERAGE_STORM_PEERS=10000 PEERAGE_STORM_CALLERS=1000 cargo test --release --test storm -- --nocapture --test-threads 1
 
+# Plans of process faults; `just faults mute` walks through those whose name has it, `just faults --soak` kills 1,000 times.
+faults *args:
+    ci/faults.sh {{args}}
+
 # Cost of a lease against what one would use instead.
 bench:
     cargo bench --bench lease

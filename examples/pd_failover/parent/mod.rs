@@ -18,9 +18,9 @@ use crate::modes::Mode;
 use crate::report::{Report, Span};
 use crate::trace::{BLOCK_TOKENS, Request, Requests, TraceError};
 use mute::Mute;
-use process::{News, Process, Source, free_ports};
+use process::{News, Process, Source};
 use std::io::{IsTerminal, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args, mode: Mode) -> Result<Report, RunError> {
 struct Child {
     setup: Setup,
     life: u32,
-    process: Option<Process>,
+    process: Option<Process<Command>>,
     /// Says nothing yet, or is dead.
     up: bool,
     settled: bool,
@@ -102,7 +102,7 @@ struct Run<'a> {
     latencies: Latencies,
     leaked: Vec<String>,
     probing: bool,
-    news: (Sender<News>, Receiver<News>),
+    news: (Sender<News<Event>>, Receiver<News<Event>>),
     breaking: breaking::Breaking,
     progress: Progress,
 }
@@ -152,7 +152,11 @@ impl<'a> Run<'a> {
         let it = &mut self.children[child];
         it.life += 1;
         it.heard_out = false;
-        let process = Process::start(&it.setup, Source { child, life: it.life }, news);
+        let process = std::env::current_exe().and_then(|program| {
+            let mut program = std::process::Command::new(program);
+            program.arg("--child").args(it.setup.to_args());
+            Process::start(&mut program, Source { child, life: it.life }, news)
+        });
         it.process =
             Some(process.map_err(|error| RunError::Io { what: "a child process could not be started", error })?);
         Ok(())
@@ -408,6 +412,12 @@ fn setups(args: &Args, mode: Mode) -> Result<Vec<Setup>, RunError> {
         revoke: args.revoke,
     };
     Ok(all.iter().map(setup).collect())
+}
+
+/// Loopback ports that nobody uses now. They stay the children's for the whole run, from one life to the next.
+fn free_ports(n: usize) -> std::io::Result<Vec<SocketAddr>> {
+    let bound: Vec<_> = (0..n).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+    bound.iter().map(TcpListener::local_addr).collect()
 }
 
 /// One line that is written over again and again, if somebody looks.

@@ -1,15 +1,15 @@
-//! Child processes: their ports, their pipes, their signals, and their end.
+//! Child processes: their pipes, their signals, and their end. What is said over the pipes is the caller's: one line each,
+//! as its `Display` writes and its `FromStr` reads it.
 
-use crate::child::Setup;
-use crate::lines::{Command, Event};
+use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener};
 use std::process::{self, Stdio};
+use std::str::FromStr;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 /// What a child says, or `None` when its output has ended.
-pub(crate) type News = (Source, Option<Event>);
+pub(crate) type News<Event> = (Source, Option<Event>);
 
 /// A child process, and which of those under its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,20 +19,19 @@ pub(crate) struct Source {
 }
 
 /// One process. It is killed when this is dropped: no run leaves any behind, however it ends.
-pub(crate) struct Process {
+pub(crate) struct Process<Command> {
     process: process::Child,
     commands: Sender<Command>,
 }
 
-impl Process {
-    /// Starts this program again as a child.
-    pub(crate) fn start(setup: &Setup, source: Source, news: Sender<News>) -> std::io::Result<Self> {
-        let mut process = process::Command::new(std::env::current_exe()?)
-            .arg("--child")
-            .args(setup.to_args())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+impl<Command: Display + Send + 'static> Process<Command> {
+    /// Starts `program` with both its pipes in our hands.
+    pub(crate) fn start<Event: FromStr + Send + 'static>(
+        program: &mut process::Command,
+        source: Source,
+        news: Sender<News<Event>>,
+    ) -> std::io::Result<Self> {
+        let mut process = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (mut input, output) = (process.stdin.take().expect("piped"), process.stdout.take().expect("piped"));
         thread::spawn(move || {
             for line in BufReader::new(output).lines() {
@@ -79,15 +78,9 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl<Command> Drop for Process<Command> {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-/// Loopback ports that nobody uses now. They stay the children's for the whole run, from one life to the next.
-pub(crate) fn free_ports(n: usize) -> std::io::Result<Vec<SocketAddr>> {
-    let bound: Vec<_> = (0..n).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-    bound.iter().map(TcpListener::local_addr).collect()
 }

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Walks through every plan of tests/faults with real processes, or kills and restarts a peer of one process again and again:
+#   ci/faults.sh [PLAN...]      all plans, or those whose name has one of these words
+#   ci/faults.sh --soak [N]     N cycles, 1,000 if it does not say; the survivor must hold no more than before
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if [ "${1:-}" = --soak ]; then
+  cycles=${2:-1000}
+  case $cycles in '' | *[!0-9]*) echo "usage: ci/faults.sh [PLAN...] | --soak [N]" >&2; exit 2 ;; esac
+  PEERAGE_FAULTS_SOAK=$cycles exec cargo test --test faults soak::soak -- --exact --nocapture
+fi
+exec cargo test --test faults -- --show-output "$@"

@@ -98,7 +98,7 @@ impl Storm {
         for (number, callers) in self.callers.iter().enumerate() {
             let generation = callers.peer().generation();
             // Here the native side notices first, there a caller.
-            let native = number % 2 == 0 && self.wire().break_connection(number) == Reported::Failed;
+            let native = number.is_multiple_of(2) && self.wire().break_connection(number) == Reported::Failed;
             assert_eq!(usize::from(native) + callers.report(generation), 1, "one report is the first");
         }
         eventually(|| self.wire().open() == HEALTHY, || "old connections are not closed".into());
@@ -112,7 +112,7 @@ impl Storm {
         assert_eq!(self.callers[dial.peer].outcome(), (dial.generation, dial.accepted), "another attempt's outcome");
         self.waiting -= 1;
         if !dial.accepted {
-            if dial.peer % 4 == 0 {
+            if dial.peer.is_multiple_of(4) {
                 // One that does not wait asks too: the table connects by itself when the backoff is over.
                 assert!(self.callers[dial.peer].peer().lease().is_err());
             }

@@ -28,6 +28,8 @@ pub(crate) struct Storm {
 
 /// What a storm was like.
 pub(crate) struct Seen {
+    /// That restarted.
+    pub(crate) peers: usize,
     /// From the restart to the last peer's recovery.
     pub(crate) took: Duration,
     pub(crate) log: Vec<Dial>,
@@ -90,7 +92,15 @@ impl Storm {
         assert!(self.table.snapshot().peers.iter().all(|peer| peer.phase == Phase::Ready));
         let report = self.table.shutdown(self.clock.now() + HOUR).wait().unwrap();
         assert!(report.is_clean(), "{report:?}");
-        Seen { took: last - self.began, log, most_running, ticks, sent, memory: memory.flatten() }
+        Seen {
+            peers: self.callers.len(),
+            took: last - self.began,
+            log,
+            most_running,
+            ticks,
+            sent,
+            memory: memory.flatten(),
+        }
     }
 
     fn restart(&mut self, down: Duration) {
@@ -98,7 +108,7 @@ impl Storm {
         for (number, callers) in self.callers.iter().enumerate() {
             let generation = callers.peer().generation();
             // Here the native side notices first, there a caller.
-            let native = number % 2 == 0 && self.wire().break_connection(number) == Reported::Failed;
+            let native = number.is_multiple_of(2) && self.wire().break_connection(number) == Reported::Failed;
             assert_eq!(usize::from(native) + callers.report(generation), 1, "one report is the first");
         }
         eventually(|| self.wire().open() == HEALTHY, || "old connections are not closed".into());
@@ -109,10 +119,11 @@ impl Storm {
 
     /// A native connect has returned: its callers have its outcome, and ask again if it is a bad one.
     fn ended(&mut self, dial: Dial) {
+        assert!(dial.peer < self.callers.len(), "a healthy peer was dialed");
         assert_eq!(self.callers[dial.peer].outcome(), (dial.generation, dial.accepted), "another attempt's outcome");
         self.waiting -= 1;
         if !dial.accepted {
-            if dial.peer % 4 == 0 {
+            if dial.peer.is_multiple_of(4) {
                 // One that does not wait asks too: the table connects by itself when the backoff is over.
                 assert!(self.callers[dial.peer].peer().lease().is_err());
             }

@@ -151,3 +151,95 @@ impl<N> std::fmt::Debug for Queue<N> {
         f.debug_struct("Queue").finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(peerage_loom)))]
+mod tests {
+    use super::*;
+    use crate::sync::AtomicU64;
+    use std::thread;
+
+    const ROUNDS: u64 = 500;
+    const TELLERS: usize = 3;
+
+    struct Place {
+        link: Link<Place>,
+        counted: AtomicU32,
+        /// Of one teller each, for the taker: written before it is told.
+        news: [UnsafeCell<u64>; TELLERS],
+        /// The news that the taker has read.
+        read: [AtomicU64; TELLERS],
+    }
+
+    // SAFETY: a teller writes its news when the last one is read, and tells it; the taker reads what it was told.
+    unsafe impl Sync for Place {}
+
+    // SAFETY: one link; the places outlive the threads of the test.
+    unsafe impl Node for Place {
+        fn link(&self) -> &Link<Self> {
+            &self.link
+        }
+
+        fn count_in(&self) {
+            self.counted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Place {
+        fn new() -> Self {
+            Place {
+                link: Link::new(),
+                counted: AtomicU32::new(0),
+                news: [const { UnsafeCell::new(0) }; TELLERS],
+                read: [const { AtomicU64::new(0) }; TELLERS],
+            }
+        }
+
+        fn write(&self, teller: usize, round: u64) {
+            while self.read[teller].load(Ordering::Acquire) != round - 1 {
+                thread::yield_now();
+            }
+            // SAFETY: the taker has read the last news and touches this again when it is told.
+            self.news[teller].with_mut(|news| unsafe { *news = round });
+        }
+
+        fn take(&self, events: u32) {
+            self.counted.fetch_sub(1, Ordering::Relaxed);
+            for teller in (0..TELLERS).filter(|teller| events & 1 << teller != 0) {
+                // SAFETY: told, and not yet answered.
+                let news = self.news[teller].with(|news| unsafe { *news });
+                assert_eq!(news, self.read[teller].load(Ordering::Relaxed) + 1, "told once, with what was written");
+                self.read[teller].store(news, Ordering::Release);
+            }
+        }
+    }
+
+    /// For ThreadSanitizer (`ci/sanitizers.sh thread`) more than for what it asserts.
+    #[test]
+    fn what_many_threads_tell_is_taken_once_and_brings_what_they_wrote_before() {
+        let queue = Queue::new();
+        let places = [Place::new(), Place::new()];
+        thread::scope(|scope| {
+            let (queue, places) = (&queue, &places);
+            let tell = |teller| {
+                move || {
+                    for (round, place) in (1..=ROUNDS).flat_map(|round| places.iter().map(move |place| (round, place)))
+                    {
+                        place.write(teller, round);
+                        // SAFETY: the places outlive the threads.
+                        unsafe { queue.tell(NonNull::from(place), 1 << teller) };
+                    }
+                }
+            };
+            let tellers: Vec<_> = (0..TELLERS).map(|teller| scope.spawn(tell(teller))).collect();
+            let over = |place: &Place| place.read.iter().all(|read| read.load(Ordering::Relaxed) == ROUNDS);
+            while !places.iter().all(over) {
+                // SAFETY: as above.
+                queue.take().for_each(|(place, events)| unsafe { place.as_ref() }.take(events));
+                thread::yield_now();
+            }
+            tellers.into_iter().for_each(|teller| teller.join().unwrap());
+        });
+        assert!(queue.take().next().is_none());
+        assert_eq!(places.map(|place| place.counted.load(Ordering::Relaxed)), [0; 2]);
+    }
+}

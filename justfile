@@ -41,3 +41,19 @@ bench:
 # Each fuzz target for so long.
 fuzz seconds="30":
     ci/fuzz.sh {{seconds}}
+
+# Use after free, leaks and data races, by the compiler's sanitizers; `just sanitizers address` for one part.
+sanitizers *part:
+    ci/sanitizers.sh {{part}}
+
+# Once: what the long checks need beyond a stable Rust toolchain.
+tools:
+    ci/install.sh
+
+# Everything that takes long: mutants, fuzzing, sanitizers, faults.
+nightly:
+    ci/loom.sh --mutants
+    ci/fuzz.sh 300
+    ci/sanitizers.sh
+    ci/faults.sh --soak
+    ci/mutants.sh

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 seconds=$1
 shift
 if ! cargo +nightly --version >/dev/null 2>&1 || ! cargo +nightly fuzz --version >/dev/null 2>&1; then
-  echo "fuzzing needs:  rustup toolchain install nightly && cargo install --locked cargo-fuzz" >&2
+  echo "fuzzing needs a nightly toolchain and cargo-fuzz:  ci/install.sh" >&2
   exit 2
 fi
 targets=("$@")

@@ -88,3 +88,44 @@ impl Drop for Taken {
         }
     }
 }
+
+#[cfg(all(test, not(peerage_loom)))]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    const REPORTERS: u64 = 3;
+    const NOTES: u64 = 2_000;
+
+    /// For ThreadSanitizer (`ci/sanitizers.sh thread`) more than for what it asserts.
+    #[test]
+    fn every_note_of_many_reporters_is_taken_once_and_whole() {
+        let notes = Notes::new();
+        thread::scope(|scope| {
+            let push = |generation| {
+                let note =
+                    Note { generation: Generation(generation), text: generation.to_string().into(), native_code: None };
+                notes.push(note);
+            };
+            let reporters: Vec<_> = (0..REPORTERS)
+                .map(|at| scope.spawn(move || (1..=NOTES).for_each(|note| push(note * REPORTERS + at))))
+                .collect();
+            let (mut seen, mut sum) = (0, 0);
+            while seen < REPORTERS * NOTES {
+                let (none, taken) = notes.take(Generation(0));
+                assert!(none.is_none(), "nobody reports this generation");
+                let mut at = taken.next;
+                // SAFETY: the nodes of a taken list live until it is dropped.
+                while let Some(node) = unsafe { at.as_ref() } {
+                    let Note { generation: Generation(generation), text, .. } = &node.note;
+                    assert_eq!(**text, *generation.to_string());
+                    (seen, sum) = (seen + 1, sum + generation);
+                    at = node.next;
+                }
+                thread::yield_now();
+            }
+            assert_eq!(sum, (REPORTERS..REPORTERS * (NOTES + 1)).sum());
+            reporters.into_iter().for_each(|reporter| reporter.join().unwrap());
+        });
+    }
+}

@@ -190,49 +190,113 @@ impl<N> std::fmt::Debug for Queue<N> {
 #[cfg(all(test, not(peerage_loom)))]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicUsize;
+    use crate::sync::AtomicU64;
+    use std::thread;
 
-    struct Counted {
-        link: Link<Counted>,
-        references: AtomicUsize,
+    const ROUNDS: u64 = 500;
+    const TELLERS: usize = 3;
+
+    struct Place {
+        link: Link<Place>,
+        counted: AtomicU32,
+        /// Of one teller each, for the taker: written before it is told.
+        news: [UnsafeCell<u64>; TELLERS],
+        /// The news that the taker has read.
+        read: [AtomicU64; TELLERS],
     }
 
-    impl Counted {
-        fn new() -> Self {
-            Counted { link: Link::new(), references: AtomicUsize::new(1) }
-        }
-    }
+    // SAFETY: a teller writes its news when the last one is read, and tells it; the taker reads what it was told.
+    unsafe impl Sync for Place {}
 
-    // SAFETY: nodes of these tests live on the stack, longer than their queue.
-    unsafe impl Node for Counted {
+    // SAFETY: one link; the places outlive the threads of the test.
+    unsafe impl Node for Place {
         fn link(&self) -> &Link<Self> {
             &self.link
         }
 
         fn count_in(&self) {
-            self.references.fetch_add(1, Ordering::Relaxed);
+            self.counted.fetch_add(1, Ordering::Relaxed);
         }
 
         unsafe fn count_out(node: NonNull<Self>) {
             // SAFETY: as above.
-            unsafe { node.as_ref() }.references.fetch_sub(1, Ordering::Relaxed);
+            unsafe { node.as_ref() }.counted.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    impl Place {
+        fn new() -> Self {
+            Place {
+                link: Link::new(),
+                counted: AtomicU32::new(0),
+                news: [const { UnsafeCell::new(0) }; TELLERS],
+                read: [const { AtomicU64::new(0) }; TELLERS],
+            }
+        }
+
+        fn write(&self, teller: usize, round: u64) {
+            while self.read[teller].load(Ordering::Acquire) != round - 1 {
+                thread::yield_now();
+            }
+            // SAFETY: the taker has read the last news and touches this again when it is told.
+            self.news[teller].with_mut(|news| unsafe { *news = round });
+        }
+
+        fn take(&self, events: u32) {
+            self.counted.fetch_sub(1, Ordering::Relaxed);
+            for teller in (0..TELLERS).filter(|teller| events & 1 << teller != 0) {
+                // SAFETY: told, and not yet answered.
+                let news = self.news[teller].with(|news| unsafe { *news });
+                assert_eq!(news, self.read[teller].load(Ordering::Relaxed) + 1, "told once, with what was written");
+                self.read[teller].store(news, Ordering::Release);
+            }
+        }
+    }
+
+    /// For ThreadSanitizer (`ci/sanitizers.sh thread`) more than for what it asserts.
+    #[test]
+    fn what_many_threads_tell_is_taken_once_and_brings_what_they_wrote_before() {
+        let queue = Queue::new();
+        let places = [Place::new(), Place::new()];
+        thread::scope(|scope| {
+            let (queue, places) = (&queue, &places);
+            let tell = |teller| {
+                move || {
+                    for (round, place) in (1..=ROUNDS).flat_map(|round| places.iter().map(move |place| (round, place)))
+                    {
+                        place.write(teller, round);
+                        // SAFETY: the places outlive the threads.
+                        unsafe { queue.tell(NonNull::from(place), 1 << teller) };
+                    }
+                }
+            };
+            let tellers: Vec<_> = (0..TELLERS).map(|teller| scope.spawn(tell(teller))).collect();
+            let over = |place: &Place| place.read.iter().all(|read| read.load(Ordering::Relaxed) == ROUNDS);
+            while !places.iter().all(over) {
+                // SAFETY: as above.
+                queue.take().for_each(|(place, events)| unsafe { place.as_ref() }.take(events));
+                thread::yield_now();
+            }
+            tellers.into_iter().for_each(|teller| teller.join().unwrap());
+        });
+        assert!(queue.take().next().is_none());
+        assert_eq!(places.map(|place| place.counted.load(Ordering::Relaxed)), [0; 2]);
     }
 
     #[test]
     fn what_is_told_after_the_end_keeps_nothing_alive() {
-        let (before, after) = (Counted::new(), Counted::new());
+        let (before, after) = (Place::new(), Place::new());
         let queue = Queue::new();
-        let tell = |node: &Counted, events| {
-            // SAFETY: the node outlives the queue.
-            unsafe { queue.tell(NonNull::from(node), events) };
+        let tell = |place: &Place, events| {
+            // SAFETY: the place outlives the queue.
+            unsafe { queue.tell(NonNull::from(place), events) };
         };
         tell(&before, REPORTED);
         assert_eq!(queue.end().map(|(_, events)| events).collect::<Vec<_>>(), [REPORTED]);
         for events in [WANTED, LOOK] {
             tell(&after, events);
-            assert_eq!(after.references.load(Ordering::Relaxed), 1);
+            assert_eq!(after.counted.load(Ordering::Relaxed), 0);
         }
-        assert_eq!(before.references.load(Ordering::Relaxed), 2, "the taker's to give back");
+        assert_eq!(before.counted.load(Ordering::Relaxed), 1, "the taker's to give back");
     }
 }

@@ -49,7 +49,7 @@
 //!
 //! | operation | progress | in one step | allocates | being removed, removed, shut down |
 //! |---|---|---|---|---|
-//! | [`PeerTable::insert`](crate::PeerTable::insert), [`insert_many`](crate::PeerTable::insert_many) | slot of peers that live; your address's `Eq` and `Display`, under no lock; blocks while another insert makes room for as many slots as there are | all names appear in one snapshot, or none | yes | `StillRemoving`; `ShutDown` |
+//! | [`PeerTable::insert`](crate::PeerTable::insert), [`insert_many`](crate::PeerTable::insert_many) | slot of peers that live; your address's `Eq` and `Display`, under no lock; blocks while another insert makes room for as many slots as there are | all names appear in one snapshot, or none | yes | may be inserted again; `ShutDown` |
 //! | [`Peer::remove`](crate::Peer::remove), [`remove_if`](crate::Peer::remove_if) | slot; copies a path of the names. The future: when it is removed, or at the deadline | admission ends, at that generation or not at all; then the name goes | yes | the same end for all who ask |
 //! | [`PeerTable::shutdown`](crate::PeerTable::shutdown) | slot of every peer in turn. The future: by the deadline, 50 ms later if a native deregistration hangs | no insert is in the table after it; peers leave one after the other | yes | again: another report |
 //! | dropping a [`PeerTable`](crate::PeerTable) | wait-free; the last clone: leaf, may start a thread | begins a shutdown | the last clone | |

@@ -31,7 +31,8 @@
 //!   answered `Busy`; beyond as many probes, new ones are answered `Unknown`. A peer in the table may have three closes that
 //!   hang, each with a thread; of removed peers' closes `max_stuck` may hang before the others wait for a place.
 //! - **A peer waits for its own native calls.** While a connect of it is stuck, [`Peer::ready`](crate::Peer::ready) answers
-//!   `Busy`, and its name can't be inserted again after a removal (`StillRemoving`) until that call is back.
+//!   `Busy`; after a removal its name may be inserted again at once, but the new peer connects when that call is back, and
+//!   who waits for longer than the drain deadline is answered `WaitingForPredecessor`.
 //! - **Names and registrations rest on arc-swap**, which has an open report of a use after free under memory pressure on arm64
 //!   ([#210](https://github.com/vorner/arc-swap/issues/210)). Leases by handle and by id do not look there; a lease by name, an
 //!   insert, a post and a grant do. A replaced snapshot is kept until nobody counts it, which narrows what could go wrong and

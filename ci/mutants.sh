@@ -66,6 +66,7 @@ for file; do
         echo "  nothing to mutate"
         bad=1
     fi
+    sed 's/^/  no end of /' "$out/mutants.out/timeout.txt"
 
     missed=$out/mutants.out/missed.txt
     unreasoned=$(comm -23 <(names <"$missed") <(reasoned))

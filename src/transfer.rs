@@ -433,7 +433,7 @@ mod tests {
     fn a_transfer_that_completes_was_never_in_quarantine() {
         let (post, _transfer, told) = post_at_home();
         post.completion.complete(Outcome::Done);
-        assert_eq!(told.iter().collect::<Vec<_>>(), [Quiescent { was_quarantined: false }]);
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [Quiescent { was_quarantined: false }]);
     }
 
     #[test]
@@ -444,7 +444,7 @@ mod tests {
         transfer.core().quiesce();
         transfer.core().quiesce();
         post.completion.complete(Outcome::Done);
-        assert_eq!(told.iter().collect::<Vec<_>>(), [Quarantined, Quiescent { was_quarantined: true }]);
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [Quarantined, Quiescent { was_quarantined: true }]);
     }
 
     #[test]
@@ -455,7 +455,7 @@ mod tests {
         assert_eq!(transfer.try_outcome(), None);
         post.completion.complete(Outcome::Done);
         assert_eq!(transfer.try_outcome(), Some(Outcome::Done));
-        assert_eq!(told.iter().collect::<Vec<_>>(), [Quiescent { was_quarantined: false }]);
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [Quiescent { was_quarantined: false }]);
     }
 
     #[test]

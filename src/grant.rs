@@ -551,6 +551,79 @@ mod tests {
     }
 
     #[test]
+    fn a_waiter_for_quiescence_gets_it_or_its_deadline() {
+        let (book, grant) = lent();
+        let held = book.present(&name("p"), 1, grant.remote(), Access::Write).unwrap().hold().unwrap();
+        let mut revoked = grant.revoke();
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(!revoked.wait(Instant::now()));
+        assert_eq!(Pin::new(&mut revoked).poll(&mut cx), Poll::Pending);
+        drop(held);
+        assert!(revoked.wait(Instant::now()));
+        assert_eq!(Pin::new(&mut revoked).poll(&mut cx), Poll::Ready(()));
+    }
+
+    #[test]
+    fn what_is_to_run_at_quiescence_runs_once_then_or_at_once_when_that_is_past() {
+        let (_book, grant) = lent();
+        let (tell, told) = std::sync::mpsc::channel();
+        let hook = |said| {
+            let tell = tell.clone();
+            move || tell.send(said).unwrap()
+        };
+        grant.core().on_quiesced(hook("then"));
+        assert!(told.try_recv().is_err(), "it is not quiesced yet");
+        grant.revoke();
+        grant.revoke();
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), ["then"]);
+        grant.core().on_quiesced(hook("at once"));
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), ["at once"]);
+    }
+
+    #[test]
+    fn a_part_of_a_page_may_be_presented_and_read() {
+        let book = GrantBook::new(Clock::system());
+        let page = Region::zeroed(100).slice(10..20).unwrap();
+        page.write(0, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
+        let grant = book.lend(&name("p"), &page, Access::Read);
+        let present =
+            |at, len| book.present(&name("p"), 1, grant.remote().slice(at, len).unwrap(), Access::Read).unwrap();
+        let loan = present(2, 5);
+        assert_eq!((loan.len(), loan.is_empty(), present(10, 0).is_empty()), (5, false, true));
+        let mut bytes = [0; 4];
+        loan.read(1, &mut bytes).unwrap();
+        assert_eq!(bytes, [3, 4, 5, 6]);
+        assert_eq!(loan.read(2, &mut bytes), Err(Refusal::OutOfBounds));
+    }
+
+    #[test]
+    fn a_book_counts_what_is_lent_and_not_revoked() {
+        let (book, grant) = lent();
+        let other = book.lend(&name("p"), grant.page(), Access::Write);
+        assert_eq!((book.len(), book.is_empty()), (2, false));
+        assert_ne!(grant.core().id(), other.core().id());
+        assert_eq!(grant.core().id(), grant.remote().grant);
+        other.revoke();
+        assert_eq!((book.len(), book.is_empty()), (1, false));
+        drop(grant);
+        assert_eq!((book.len(), book.is_empty()), (0, true));
+    }
+
+    #[test]
+    fn debug_says_what_is_lent_to_whom_and_leaves_the_secret_out() {
+        let (book, grant) = lent();
+        let (page, remote) = (grant.page().clone(), grant.remote());
+        let loan = book.present(&name("p"), 1, remote, Access::Write).unwrap();
+        assert_eq!(
+            format!("{grant:?}"),
+            format!("Grant {{ to: \"p\", page: {remote:?}, access: Write, quiesced: false, .. }}")
+        );
+        assert_eq!(format!("{book:?}"), "GrantBook { len: 1, .. }");
+        assert_eq!(format!("{loan:?}"), format!("Loan {{ part: {page:?}, .. }}"));
+        assert_eq!(format!("{:?}", loan.hold().unwrap()), format!("HeldLoan {{ page: {page:?}, .. }}"));
+    }
+
+    #[test]
     fn every_refusal_has_its_number() {
         for code in 0..=u8::MAX {
             assert_eq!(Refusal::from_code(code).map(|refusal| refusal as u8), (1..=7).contains(&code).then_some(code));

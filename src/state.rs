@@ -153,8 +153,15 @@ mod tests {
     }
 
     #[test]
+    fn a_word_is_its_bits_with_the_phase_lowest_then_the_bay_then_the_generation() {
+        assert_eq!(Word::ready(Generation(9), 1).bits(), 9 << 4 | 1 << 3 | 2);
+        assert_eq!(Word::from_bits(9 << 4 | 3), Word::new(Generation(9), Phase::Failed));
+    }
+
+    #[test]
     fn debug_decodes_the_bits() {
         assert_eq!(format!("{:?}", Word::ready(Generation(9), 1)), "Ready(g9, bay 1)");
         assert_eq!(format!("{:?}", Word::new(Generation(9), Phase::Failed)), "Failed(g9)");
+        assert_eq!(format!("{:?}", Generation(9)), "g9");
     }
 }

@@ -370,13 +370,45 @@ impl fmt::Debug for InFlight {
 mod tests {
     use super::*;
     use crate::region::Region;
+    use std::sync::OnceLock;
+    use std::sync::mpsc::{Receiver, Sender, channel};
 
     fn remote() -> RemoteSlice {
         RemoteSlice { grant: u128::MAX / 3, region: 1, offset: 10, len: 20 }
     }
 
     fn post() -> (Post, Transfer) {
-        Post::standalone(TransferKind::Write, Region::zeroed(8).slice(0..8).unwrap(), remote())
+        post_of(None)
+    }
+
+    fn post_of(home: Option<Box<dyn TransferHome>>) -> (Post, Transfer) {
+        let local = Region::zeroed(8).slice(0..8).unwrap();
+        Post::new(TransferKind::Write, local, remote(), home, Clock::system())
+    }
+
+    #[derive(Debug, PartialEq)]
+    enum Told {
+        Quarantined,
+        Quiescent { was_quarantined: bool },
+    }
+    use Told::{Quarantined, Quiescent};
+
+    /// A test that has failed listens no more.
+    struct Home(Sender<Told>);
+
+    impl TransferHome for Home {
+        fn quarantined(&self) {
+            let _ = self.0.send(Quarantined);
+        }
+        fn quiescent(self: Box<Self>, _: TransferId, was_quarantined: bool) {
+            let _ = self.0.send(Quiescent { was_quarantined });
+        }
+    }
+
+    fn post_at_home() -> (Post, Transfer, Receiver<Told>) {
+        let (tell, told) = channel();
+        let (post, transfer) = post_of(Some(Box::new(Home(tell))));
+        (post, transfer, told)
     }
 
     #[test]
@@ -399,11 +431,115 @@ mod tests {
     }
 
     #[test]
+    fn a_transfer_that_completes_was_never_in_quarantine() {
+        let (post, _transfer, told) = post_at_home();
+        post.completion.complete(Outcome::Done);
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [Quiescent { was_quarantined: false }]);
+    }
+
+    #[test]
+    fn its_home_is_told_once_of_quarantine_and_once_of_quiescence() {
+        let (post, transfer, told) = post_at_home();
+        let told = || told.try_iter().collect::<Vec<_>>();
+        transfer.core().end(Outcome::Unknown);
+        assert_eq!(told(), [Quarantined]);
+        transfer.core().end(Outcome::Unknown);
+        assert_eq!(told(), []);
+        transfer.core().quiesce();
+        assert_eq!(told(), [Quiescent { was_quarantined: true }]);
+        transfer.core().quiesce();
+        post.completion.complete(Outcome::Done);
+        assert_eq!(told(), []);
+    }
+
+    #[test]
+    fn pages_that_come_back_first_end_nothing_for_the_caller() {
+        let (post, transfer, told) = post_at_home();
+        transfer.core().quiesce();
+        assert!(transfer.is_quiescent());
+        assert_eq!(transfer.try_outcome(), None);
+        post.completion.complete(Outcome::Done);
+        assert_eq!(transfer.try_outcome(), Some(Outcome::Done));
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [Quiescent { was_quarantined: false }]);
+    }
+
+    #[test]
+    fn an_end_that_comes_between_the_decision_and_its_outcome_changes_nothing() {
+        struct EndsItAgain(Arc<OnceLock<Arc<Core>>>);
+        impl TransferHome for EndsItAgain {
+            fn quarantined(&self) {}
+            fn quiescent(self: Box<Self>, _: TransferId, _: bool) {
+                self.0.get().unwrap().end(Outcome::Unknown);
+            }
+        }
+        let core = Arc::new(OnceLock::new());
+        let (post, transfer) = post_of(Some(Box::new(EndsItAgain(core.clone()))));
+        assert!(core.set(transfer.core().clone()).is_ok());
+        post.completion.complete(Outcome::Done);
+        assert_eq!(transfer.try_outcome(), Some(Outcome::Done));
+    }
+
+    #[test]
+    fn a_waiter_gets_the_outcome_or_its_deadline() {
+        let (post, transfer) = post();
+        assert_eq!(transfer.wait(Instant::now()), None);
+        post.completion.complete(Outcome::Done);
+        assert_eq!(transfer.wait(Instant::now()), Some(Outcome::Done));
+    }
+
+    #[test]
+    fn no_more_are_counted_in_than_the_limit_until_one_is_counted_out() {
+        let in_flight = InFlight::default();
+        assert!(!in_flight.count_in(0));
+        assert!(in_flight.count_in(2) && in_flight.count_in(2));
+        assert!(!in_flight.count_in(2) && !in_flight.count_in(1));
+        assert_eq!(in_flight.counts(), (2, 0));
+        in_flight.count_out();
+        assert!(in_flight.count_in(2));
+    }
+
+    #[test]
+    fn what_is_in_quarantine_is_counted_apart_until_it_is_removed() {
+        let in_flight = InFlight::default();
+        let ids = [(); 3].map(|()| {
+            assert!(in_flight.count_in(usize::MAX));
+            post().1.id()
+        });
+        in_flight.quarantined();
+        in_flight.quarantined();
+        assert_eq!(in_flight.counts(), (1, 2));
+        assert_eq!(format!("{in_flight:?}"), "InFlight((1, 2))");
+        in_flight.remove(ids[0], true);
+        in_flight.remove(ids[2], false);
+        assert_eq!(in_flight.counts().1, 1);
+    }
+
+    #[test]
+    fn the_transfers_of_a_bay_are_listed_the_oldest_first_until_they_are_removed() {
+        let in_flight = InFlight::default();
+        let cores = [(); 9].map(|()| post().1.core().clone());
+        cores.iter().enumerate().for_each(|(at, core)| in_flight.add(at % 2, core));
+        let listed = |bay| in_flight.of_bay(bay).iter().map(|core| core.id).collect::<Vec<_>>();
+        assert_eq!(listed(0), [0, 2, 4, 6, 8].map(|at: usize| cores[at].id));
+        assert_eq!(listed(1), [1, 3, 5, 7].map(|at: usize| cores[at].id));
+        in_flight.remove(cores[3].id, false);
+        assert_eq!(listed(1), [1, 5, 7].map(|at: usize| cores[at].id));
+    }
+
+    #[test]
     fn a_remote_slice_survives_the_wire_and_is_cut_only_inside() {
         assert_eq!(RemoteSlice::from_bytes(&remote().to_bytes()), remote());
-        assert_eq!(remote().slice(5, 15).map(|part| (part.offset, part.len)), Some((15, 15)));
+        assert_eq!(remote().slice(5, 15), Some(RemoteSlice { offset: 15, len: 15, ..remote() }));
         assert_eq!(remote().slice(5, 16), None);
         assert_eq!(remote().slice(u64::MAX, 2), None);
-        assert!(!format!("{:?}", remote()).contains(&remote().grant.to_string()));
+    }
+
+    #[test]
+    fn debug_says_which_transfer_and_leaves_the_secret_out() {
+        assert_eq!(format!("{:?}", remote()), "RemoteSlice(region 1, 10+20)");
+        let (post, transfer) = post();
+        let id = transfer.id();
+        assert_eq!(format!("{:?}", post.completion), format!("Completion(Some({id:?}))"));
+        assert_eq!(format!("{transfer:?}"), format!("Transfer {{ id: {id:?}, outcome: None, quiescent: false }}"));
     }
 }

@@ -530,6 +530,48 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_version_1_are_those_of_the_head_of_this_file() {
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        let [name, target] = ["d", "p0"].map(|name| PeerName::new(name).unwrap());
+        let (incarnation, generation) = (Incarnation(0x100), Generation(7));
+        let mut bytes = Vec::new();
+        Hello { name: name.clone(), incarnation, generation, target }.encode(&mut bytes);
+        assert_eq!(
+            text(&bytes),
+            r"peerage\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00\x01\x02dp0"
+        );
+        bytes.clear();
+        Answer { verdict: Verdict::Full, name, incarnation, max_notification: 9 << 24 }.encode(&mut bytes);
+        assert_eq!(text(&bytes), r"peerage\x01\x01\x00\x04\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\t\x01d");
+        let kinds: Vec<_> = frames().iter().map(|frame| encoded(frame)[4]).collect();
+        assert_eq!(kinds, [1, 1, 2, 3, 4, 5, 6, 6, 7, 8]);
+        let ack = encoded(&Frame::Ack { transfer: TransferId(5), refusal: Some(Refusal::Revoked) });
+        assert_eq!(
+            text(&ack),
+            r"\t\x00\x00\x00\x06\x07\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x07"
+        );
+        assert_eq!(CHUNK, 65_536);
+    }
+
+    #[test]
+    fn the_longest_handshake_has_exactly_the_most_bytes() {
+        let name = PeerName::new(&"n".repeat(MAX_NAME)).unwrap();
+        let (mut greeting, mut bytes) = (Vec::new(), Vec::new());
+        Hello { name: name.clone(), target: name.clone(), ..hello() }.encode(&mut greeting);
+        Answer { name, ..answer(Verdict::Full) }.encode(&mut bytes);
+        assert_eq!((greeting.len(), bytes.len()), (HELLO_MAX, ANSWER_MAX));
+    }
+
+    #[test]
+    fn the_longest_frame_is_a_chunk_or_a_notification() {
+        let longest = |max_notification| Codec::new(Generation(7), max_notification).max_frame();
+        let chunk = encoded(&Frame::ReadData { transfer: TransferId(1), bytes: &[9; CHUNK] }).len();
+        assert_eq!((longest(0), longest(1_000), longest(chunk - HEADER)), (chunk, chunk, chunk));
+        assert_eq!(longest(chunk - HEADER + 1), chunk + 1);
+        assert_eq!(longest(usize::MAX), usize::MAX, "a limit that does not bound anything is not an overflow");
+    }
+
+    #[test]
     fn frames_back_to_back_are_taken_one_by_one() {
         let mut bytes = Vec::new();
         frames().iter().for_each(|frame| CODEC.encode(frame, &mut bytes));

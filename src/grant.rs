@@ -193,8 +193,9 @@ impl Core {
         // ord! AcqRel: Acquire for the copies of all who left before (a page handed back shows them), from the Release in
         //      `leave`. The Release is more than it needs: whoever leaves last and finishes gets the page's end, not ours.
         //      An RMW, so that it undoes no entry and no leave.
-        //      model: lending::quiesced_comes_after_every_write   fails if: revoke-collects-nothing
-        //      model: lending::a_grant_quiesces_once_whoever_ends_it   fails if: revoke-by-load-and-store
+        //      model: lending::quiesced_comes_after_every_write   fails if: revoke-collects-nothing,
+        //      revoke-by-load-and-store
+        //      model: lending::a_grant_quiesces_once_whoever_ends_it   fails if: revoke-finishes-nothing
         let before = self.gate.fetch_or(CLOSED, Ordering::AcqRel);
         if before & CLOSED == 0 {
             if let Some(book) = self.book.upgrade() {

@@ -4,7 +4,10 @@
 //!   deadlines or by [`Peer::probe`](crate::Peer::probe), then reported. There are no heartbeats yet.
 //! - **It does not cancel transfers.** A transfer ends when the transport says so, when its connection is closed, or as
 //!   `Unknown` at the drain deadline of its failed generation.
-//! - **It does not authenticate.** `Tcp` binds loopback only. An inbound name is a claim; grants have 128-bit ids.
+//! - **It authenticates a handshake, not what follows.** Without a [secret](crate::transport::tcp::TcpBuilder::secret) `Tcp`
+//!   binds and dials loopback only, and an inbound name is a claim. With one, each side proves that it knows it; later frames
+//!   are neither encrypted nor authenticated, all who know the secret are trusted alike, and changing it means that old and
+//!   new processes refuse each other meanwhile. Grants have 128-bit ids.
 //! - **It replaces no address.** A live name has one address until it is removed. On a transport without `OVERLAP`, a name can be
 //!   inserted again when its removal has resolved.
 //! - **A forgotten lease** (`mem::forget`) keeps its connection open for ever and, on a transport without `OVERLAP`, its peer

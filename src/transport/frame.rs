@@ -4,8 +4,11 @@
 //! believed, and a decoder never asks for more than [`Codec::max_frame`] or [`HELLO_MAX`] bytes.
 //!
 //! ```text
-//! hello     magic 8 | version 2 | incarnation 8 | generation 8 | name length 1 | target length 1 | name | target
-//! answer    magic 8 | version 2 | code 1 | incarnation 8 | max notification 4 | name length 1 | name
+//! hello     magic 8 | version 2 | incarnation 8 | generation 8 | name length 1 | target length 1 | has nonce 1
+//!           | nonce 0 or 32 | name | target                  dialer → acceptor
+//! answer    magic 8 | version 2 | code 1 | incarnation 8 | max notification 4 | name length 1 | has token 1
+//!           | token 0 or 32 | name                           acceptor → dialer
+//! proof     32                                               dialer → acceptor, after an answer that is a challenge
 //! frame     body length 4 | kind 1 | generation 8 | body
 //!   notify  message                                         dialer → acceptor
 //!   write   transfer 8 | page 40                            dialer → acceptor, then its bytes as write data
@@ -17,6 +20,9 @@
 //! ```
 //! Numbers are little-endian. Magic and version keep their places in every version, so that two versions can tell each
 //! other apart. Each frame repeats the dialer's generation: bytes that were meant for another connection never count.
+//!
+//! With a shared secret a handshake is `hello, challenge, proof, answer`; without one it is `hello, answer`. A nonce or a
+//! token is there exactly if the handshake has come to it, so each message has one encoding.
 
 use crate::grant::Refusal;
 use crate::name::{Incarnation, MAX_NAME, PeerName};
@@ -24,7 +30,7 @@ use crate::state::Generation;
 use crate::transfer::{RemoteSlice, TransferId};
 
 /// The version this library speaks. Two processes must speak the same one.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The first bytes of every connection, in both directions.
 pub const MAGIC: [u8; 8] = *b"peerage\x01";
 /// The most bytes of a transfer in one frame.
@@ -32,12 +38,14 @@ pub const CHUNK: usize = 64 * 1024;
 /// Bytes of a frame before its body.
 pub const HEADER: usize = 13;
 /// The longest hello, in bytes.
-pub const HELLO_MAX: usize = HELLO_FIXED + 2 * MAX_NAME;
+pub const HELLO_MAX: usize = HELLO_FIXED + TOKEN + 2 * MAX_NAME;
 /// The longest answer, in bytes.
-pub const ANSWER_MAX: usize = ANSWER_FIXED + MAX_NAME;
+pub const ANSWER_MAX: usize = ANSWER_FIXED + TOKEN + MAX_NAME;
+/// Bytes of a nonce or a proof.
+pub const TOKEN: usize = 32;
 
-const HELLO_FIXED: usize = 28;
-const ANSWER_FIXED: usize = 24;
+const HELLO_FIXED: usize = 29;
+const ANSWER_FIXED: usize = 25;
 const NUMBER: usize = 8;
 
 /// What a dialer says first.
@@ -51,6 +59,8 @@ pub struct Hello {
     pub generation: Generation,
     /// The name it means to reach.
     pub target: PeerName,
+    /// Never used before: the dialer has a shared secret, and wants proof that the acceptor has it too.
+    pub nonce: Option<[u8; TOKEN]>,
 }
 
 /// What an acceptor says to a hello.
@@ -64,6 +74,8 @@ pub struct Answer {
     pub incarnation: Incarnation,
     /// The most bytes of one notification it takes.
     pub max_notification: u32,
+    /// Of a challenge: a nonce, never used before. Of an answer to a proof: the acceptor's own proof.
+    pub token: Option<[u8; TOKEN]>,
 }
 
 /// Whether an acceptor takes a connection. The numbers are those on the wire and never reused.
@@ -81,6 +93,14 @@ pub enum Verdict {
     Duplicate = 3,
     /// It has as many connections, or undelivered messages, as it may.
     Full = 4,
+    /// Prove that you know the secret; another answer follows the proof.
+    Challenge = 5,
+    /// It takes only who shares its secret, and the hello named no nonce.
+    SecretMissing = 6,
+    /// It has no secret, and the hello asks for proof of one.
+    SecretUnused = 7,
+    /// The proof does not prove its secret.
+    WrongSecret = 8,
 }
 
 /// One message of an open connection. Borrows its bytes from the buffer it was decoded from.
@@ -152,6 +172,12 @@ pub enum FrameError {
         /// The version that was named.
         theirs: u16,
     },
+    /// A nonce or a token is neither there nor not there.
+    #[error("{flag} is neither 0 nor 1")]
+    Flag {
+        /// What was sent.
+        flag: u8,
+    },
     /// A name in a handshake is not one.
     #[error("a name in the handshake is not valid")]
     Name,
@@ -204,6 +230,7 @@ impl Hello {
         out.extend_from_slice(&self.generation.0.to_le_bytes());
         out.push(name_len(&self.name));
         out.push(name_len(&self.target));
+        encode_token(self.nonce.as_ref(), out);
         out.extend_from_slice(self.name.as_str().as_bytes());
         out.extend_from_slice(self.target.as_str().as_bytes());
     }
@@ -211,19 +238,21 @@ impl Hello {
     /// Reads one from the start of `bytes`. Wrong bytes are refused as soon as they are seen.
     ///
     /// # Errors
-    /// [`FrameError::Magic`], [`FrameError::Version`] or [`FrameError::Name`]: no bytes that follow can make it a hello.
-    /// Close the connection; after `Version`, answer [`Verdict::WrongVersion`] first.
+    /// [`FrameError::Magic`], [`FrameError::Version`], [`FrameError::Flag`] or [`FrameError::Name`]: no bytes that follow
+    /// can make it a hello. Close the connection; after `Version`, answer [`Verdict::WrongVersion`] first.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FrameError> {
         preamble(bytes)?;
         let Some(fixed) = bytes.get(..HELLO_FIXED) else { return Ok(Decoded::Need(HELLO_FIXED)) };
         let (name, target) = (usize::from(fixed[26]), usize::from(fixed[27]));
-        let total = HELLO_FIXED + name + target;
-        let Some(names) = bytes.get(HELLO_FIXED..total) else { return Ok(Decoded::Need(total)) };
+        let names_at = HELLO_FIXED + token_len(fixed[28])?;
+        let total = names_at + name + target;
+        let Some(names) = bytes.get(names_at..total) else { return Ok(Decoded::Need(total)) };
         let hello = Hello {
             incarnation: Incarnation(number(fixed, 10)),
             generation: Generation(number(fixed, 18)),
             name: decode_name(&names[..name])?,
             target: decode_name(&names[name..])?,
+            nonce: decode_token(&bytes[HELLO_FIXED..names_at]),
         };
         Ok(Decoded::Frame(hello, total))
     }
@@ -238,24 +267,27 @@ impl Answer {
         out.extend_from_slice(&self.incarnation.0.to_le_bytes());
         out.extend_from_slice(&self.max_notification.to_le_bytes());
         out.push(name_len(&self.name));
+        encode_token(self.token.as_ref(), out);
         out.extend_from_slice(self.name.as_str().as_bytes());
     }
 
     /// Reads one from the start of `bytes`. Wrong bytes are refused as soon as they are seen.
     ///
     /// # Errors
-    /// [`FrameError::Magic`], [`FrameError::Version`], [`FrameError::Verdict`] or [`FrameError::Name`]: no bytes that follow
-    /// can make it an answer. Close the connection.
+    /// [`FrameError::Magic`], [`FrameError::Version`], [`FrameError::Flag`], [`FrameError::Verdict`] or [`FrameError::Name`]:
+    /// no bytes that follow can make it an answer. Close the connection.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FrameError> {
         preamble(bytes)?;
         let Some(fixed) = bytes.get(..ANSWER_FIXED) else { return Ok(Decoded::Need(ANSWER_FIXED)) };
-        let total = ANSWER_FIXED + usize::from(fixed[23]);
-        let Some(name) = bytes.get(ANSWER_FIXED..total) else { return Ok(Decoded::Need(total)) };
+        let name_at = ANSWER_FIXED + token_len(fixed[24])?;
+        let total = name_at + usize::from(fixed[23]);
+        let Some(name) = bytes.get(name_at..total) else { return Ok(Decoded::Need(total)) };
         let answer = Answer {
             verdict: Verdict::from_code(fixed[10]).ok_or(FrameError::Verdict { code: fixed[10] })?,
             incarnation: Incarnation(number(fixed, 11)),
             max_notification: u32::from_le_bytes([fixed[19], fixed[20], fixed[21], fixed[22]]),
             name: decode_name(name)?,
+            token: decode_token(&bytes[ANSWER_FIXED..name_at]),
         };
         Ok(Decoded::Frame(answer, total))
     }
@@ -264,9 +296,19 @@ impl Answer {
 impl Verdict {
     /// The verdict with this number, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
-        [Self::Welcome, Self::WrongVersion, Self::WrongName, Self::Duplicate, Self::Full]
-            .into_iter()
-            .find(|verdict| *verdict as u8 == code)
+        [
+            Self::Welcome,
+            Self::WrongVersion,
+            Self::WrongName,
+            Self::Duplicate,
+            Self::Full,
+            Self::Challenge,
+            Self::SecretMissing,
+            Self::SecretUnused,
+            Self::WrongSecret,
+        ]
+        .into_iter()
+        .find(|verdict| *verdict as u8 == code)
     }
 }
 
@@ -455,6 +497,24 @@ fn decode_name(bytes: &[u8]) -> Result<PeerName, FrameError> {
     PeerName::new(text).map_err(|_| FrameError::Name)
 }
 
+fn encode_token(token: Option<&[u8; TOKEN]>, out: &mut Vec<u8>) {
+    out.push(u8::from(token.is_some()));
+    out.extend_from_slice(token.map_or(&[], |token| &token[..]));
+}
+
+fn token_len(flag: u8) -> Result<usize, FrameError> {
+    match flag {
+        0 => Ok(0),
+        1 => Ok(TOKEN),
+        flag => Err(FrameError::Flag { flag }),
+    }
+}
+
+/// What is between the fixed part and the names: nothing, or a token.
+fn decode_token(bytes: &[u8]) -> Option<[u8; TOKEN]> {
+    bytes.try_into().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -493,11 +553,13 @@ mod tests {
             incarnation: Incarnation(5),
             generation: Generation(7),
             target: PeerName::new(&"é".repeat(127)).unwrap(),
+            nonce: None,
         }
     }
 
     fn answer(verdict: Verdict) -> Answer {
-        Answer { verdict, name: hello().target, incarnation: Incarnation(u64::MAX), max_notification: 65536 }
+        let token = (verdict == Verdict::Challenge).then_some([7; TOKEN]);
+        Answer { verdict, name: hello().target, incarnation: Incarnation(u64::MAX), max_notification: 65536, token }
     }
 
     /// Shows `decode` ever more of `bytes`, and checks that it asks for no more than there is and moves forward.
@@ -544,11 +606,13 @@ mod tests {
 
     #[test]
     fn handshakes_survive_the_wire_in_pieces_of_one_byte() {
-        let mut bytes = Vec::new();
-        hello().encode(&mut bytes);
-        assert!(bytes.len() <= HELLO_MAX);
-        assert_eq!(drip(&bytes, |shown| Hello::decode(&bytes[..shown])), hello());
-        for code in 0..=4 {
+        for nonce in [None, Some([0; TOKEN]), Some([0xff; TOKEN])] {
+            let (mut bytes, hello) = (Vec::new(), Hello { nonce, ..hello() });
+            hello.encode(&mut bytes);
+            assert!(bytes.len() <= HELLO_MAX);
+            assert_eq!(drip(&bytes, |shown| Hello::decode(&bytes[..shown])), hello);
+        }
+        for code in 0..=8 {
             let answer = answer(Verdict::from_code(code).unwrap());
             let mut bytes = Vec::new();
             answer.encode(&mut bytes);
@@ -610,8 +674,10 @@ mod tests {
         assert_eq!(Answer::decode(b"HTTP/1.1 400 Bad Request"), Err(FrameError::Magic));
         let mut bytes = Vec::new();
         hello().encode(&mut bytes);
-        bytes[8] = 2;
-        assert_eq!(Hello::decode(&bytes[..10]), Err(FrameError::Version { theirs: 2 }));
+        bytes[28] = 2;
+        assert_eq!(Hello::decode(&bytes), Err(FrameError::Flag { flag: 2 }));
+        bytes[8] = 1;
+        assert_eq!(Hello::decode(&bytes[..10]), Err(FrameError::Version { theirs: 1 }));
     }
 
     #[test]

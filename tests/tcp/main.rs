@@ -7,5 +7,6 @@ mod liars;
 mod ordinary;
 mod pages;
 mod refused;
+mod secrets;
 mod strangers;
 mod support;

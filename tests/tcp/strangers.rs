@@ -17,14 +17,22 @@ fn serves(a: &Tcp, b: &Tcp, connection: &TcpConnection) {
 fn bytes_that_are_no_hello_cost_their_sender_the_connection_and_nobody_else() {
     let (a, b) = (tcp("a"), tcp("b"));
     let connection = dial(&a, &b);
-    let hello = Hello { name: name("x"), incarnation: Incarnation(1), generation: Generation(1), target: name("b") };
+    let hello = Hello {
+        name: name("x"),
+        incarnation: Incarnation(1),
+        generation: Generation(1),
+        target: name("b"),
+        nonce: None,
+    };
     let mut good = Vec::new();
     hello.encode(&mut good);
     let mut nameless = good.clone();
     nameless[26] = 0;
     let mut control = good.clone();
-    control[28] = b'\n';
-    let bad = [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0xff; 10_000], nameless, control];
+    control[29] = b'\n';
+    let mut flagged = good.clone();
+    flagged[28] = 2;
+    let bad = [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0xff; 10_000], nameless, control, flagged];
     for (at, bytes) in bad.iter().enumerate() {
         let mut raw = Raw::silent(&b);
         raw.bytes(bytes);
@@ -45,7 +53,7 @@ fn a_hello_of_another_version_is_answered_with_ours() {
     let mut raw = Raw::silent(&b);
     raw.bytes(b"peerage\x01\x63\x00");
     let answer = raw.answer();
-    assert_eq!((answer.verdict, VERSION), (Verdict::WrongVersion, 1));
+    assert_eq!((answer.verdict, VERSION), (Verdict::WrongVersion, 2));
     assert!(raw.is_closed());
     assert_eq!(b.inbound_counts().refused, 1);
 }
@@ -54,7 +62,13 @@ fn a_hello_of_another_version_is_answered_with_ours() {
 fn a_dialer_that_means_another_or_is_here_already_is_refused() {
     let b = tcp("b");
     let mut raw = Raw::silent(&b);
-    raw.say(&Hello { name: name("x"), incarnation: Incarnation(1), generation: Generation(1), target: name("c") });
+    raw.say(&Hello {
+        name: name("x"),
+        incarnation: Incarnation(1),
+        generation: Generation(1),
+        target: name("c"),
+        nonce: None,
+    });
     let answer = raw.answer();
     assert_eq!((answer.verdict, answer.name), (Verdict::WrongName, name("b")));
     assert!(raw.is_closed());
@@ -97,7 +111,13 @@ fn a_hello_that_trickles_in_has_the_handshake_timeout_and_no_more() {
     let (a, b) = (tcp("a"), builder("b").handshake_timeout(Duration::from_millis(300)).bind("127.0.0.1:0").unwrap());
     let mut raw = Raw::silent(&b);
     let mut good = Vec::new();
-    let hello = Hello { name: name("x"), incarnation: Incarnation(1), generation: Generation(1), target: name("b") };
+    let hello = Hello {
+        name: name("x"),
+        incarnation: Incarnation(1),
+        generation: Generation(1),
+        target: name("b"),
+        nonce: None,
+    };
     hello.encode(&mut good);
     let mut sent = 0;
     eventually("the trickle is cut off", || {
@@ -135,6 +155,7 @@ fn many_dialers_that_come_in_one_moment_are_all_heard() {
             incarnation: Incarnation(1),
             generation: Generation(number),
             target: name("b"),
+            nonce: None,
         });
     }
     drop(release);

@@ -112,7 +112,7 @@ impl Raw {
         let mut raw = Self::silent(to);
         raw.codec = Codec::new(generation, 64 * 1024);
         let target = to.local_name().unwrap().clone();
-        raw.say(&Hello { name: name(called), incarnation: Incarnation(9), generation, target });
+        raw.say(&Hello { name: name(called), incarnation: Incarnation(9), generation, target, nonce: None });
         let answer = raw.answer();
         (raw, answer)
     }
@@ -198,7 +198,7 @@ pub(crate) fn dial_raw(from: &Tcp) -> (Raw, TcpConnection) {
         }
         let mut out = Vec::new();
         let incarnation = Incarnation(3);
-        Answer { verdict: Verdict::Welcome, name: name("raw"), incarnation, max_notification: 64 * 1024 }
+        Answer { verdict: Verdict::Welcome, name: name("raw"), incarnation, max_notification: 64 * 1024, token: None }
             .encode(&mut out);
         raw.bytes(&out);
         (raw, connecting.join().unwrap())

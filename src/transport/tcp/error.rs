@@ -1,5 +1,6 @@
 //! Why a `Tcp` operation failed.
 
+use super::TcpAddress;
 use crate::name::PeerName;
 use crate::region::RegionId;
 use crate::state::Generation;
@@ -23,11 +24,35 @@ pub enum BindError {
     /// The address can't be resolved.
     #[error("the address to listen on can't be resolved; write ip:port, like 127.0.0.1:0")]
     Unresolvable(#[source] io::Error),
-    /// The address is reachable from other machines, and this version authenticates nobody. Bind a loopback address.
-    #[error("{address} is not a loopback address: peers are not authenticated yet, so only loopback may be bound")]
+    /// The address is reachable from other machines, and without a shared secret nobody who comes is authenticated. Give all
+    /// processes the same [`secret`](super::TcpBuilder::secret), or bind a loopback address.
+    #[error(
+        "{address} is not a loopback address: without a secret nobody is authenticated, so only loopback may be bound"
+    )]
     NotLoopback {
         /// The address.
         address: SocketAddr,
+    },
+    /// The secret is so short that somebody who watches one handshake could find it by trying.
+    #[error("the secret has {len} bytes, at least {min} are needed, and they should be random")]
+    ShortSecret {
+        /// Its length.
+        len: usize,
+        /// The least.
+        min: usize,
+    },
+    /// It listens on every address of the machine, which is no address that a peer could dial. Say which one with
+    /// [`advertise`](super::TcpBuilder::advertise).
+    #[error("{address} stands for every address of this machine; say with advertise() which one peers dial")]
+    NothingToAdvertise {
+        /// The address to listen on.
+        address: SocketAddr,
+    },
+    /// A peer that dialled this would reach itself, or another process of its own machine.
+    #[error("{advertised} means another process on each machine; advertise an address that reaches this one")]
+    Unreachable {
+        /// What was to be advertised.
+        advertised: TcpAddress,
     },
     /// The operating system refused the address. Most often another process listens there.
     #[error("can't listen on {address}; is another process listening there?")]
@@ -138,6 +163,58 @@ pub enum TcpError {
         address: Arc<str>,
         /// The name of who answered.
         actual: PeerName,
+    },
+    /// The peer takes only who shares its secret, and this process has none. Give both the same
+    /// [`secret`](super::TcpBuilder::secret).
+    #[error("peer \"{peer}\" at {address} wants proof of a shared secret; give this process the same secret")]
+    SecretMissing {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// This process wants proof of its secret, and the peer has none. Give both the same
+    /// [`secret`](super::TcpBuilder::secret).
+    #[error("peer \"{peer}\" at {address} has no secret, and this process has one; give the peer the same secret")]
+    SecretUnused {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// The peer has another secret. Give both the same; a secret is changed on all at once.
+    #[error("peer \"{peer}\" at {address} has another secret than this process; give both the same")]
+    WrongSecret {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// What answers there wants to be taken for the peer and does not know the secret. Is it the right address?
+    #[error("peer \"{peer}\": what answers at {address} did not prove that it knows the shared secret")]
+    Unproven {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// The address stands for every address of a machine; dialled, it reaches a process of this one. Use the address that
+    /// the peer's [`Tcp::address`](super::Tcp::address) says.
+    #[error("peer \"{peer}\": {address} is no address of one machine; use the one that the peer advertises")]
+    Wildcard {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// The address is on another machine, and without a shared secret nobody there is authenticated. Give all processes the
+    /// same [`secret`](super::TcpBuilder::secret).
+    #[error("peer \"{peer}\" at {address} is not on this machine; give both processes the same secret first")]
+    NotLoopback {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
     },
     /// The peer has a connection of this generation already. The next attempt has a new generation.
     #[error("peer \"{peer}\" at {address} has a connection of {generation} already")]
@@ -271,6 +348,9 @@ pub enum Misbehaviour {
     /// It ended in the middle of a frame.
     #[error("the connection ended in the middle of a frame")]
     Truncated,
+    /// It does not know the shared secret.
+    #[error("did not prove that it knows the shared secret")]
+    Unproven,
     /// A frame that its side never sends.
     #[error("a frame that this side never sends")]
     WrongSide,
@@ -303,9 +383,15 @@ impl TransportError for TcpError {
             | TcpError::NotRegistered { .. } => ErrorClass::Local,
             TcpError::QueueFull { .. } => ErrorClass::Busy { retry_after: QUEUE_RETRY },
             TcpError::Full { .. } => ErrorClass::Busy { retry_after: FULL_RETRY },
-            TcpError::Incompatible { .. } | TcpError::VersionRefused { .. } | TcpError::WrongName { .. } => {
-                ErrorClass::Incompatible
-            }
+            TcpError::Incompatible { .. }
+            | TcpError::VersionRefused { .. }
+            | TcpError::WrongName { .. }
+            | TcpError::SecretMissing { .. }
+            | TcpError::SecretUnused { .. }
+            | TcpError::WrongSecret { .. }
+            | TcpError::Unproven { .. }
+            | TcpError::Wildcard { .. }
+            | TcpError::NotLoopback { .. } => ErrorClass::Incompatible,
             _ => ErrorClass::PeerBroken,
         }
     }

@@ -11,12 +11,19 @@
 //! | `inbound` | the connections others opened, listed |
 //! | `serve` | one connection others opened |
 //! | `wire` | bytes from a socket into the codec of [`frame`](super::frame) |
+//! | `secret` | proofs of a shared secret |
 //! | `runtime` | the threads that serve sockets |
 //! | `error` | what may go wrong |
 //!
 //! Connections are directed: what we send goes over the one we opened, what we receive comes over those that others
-//! opened. Nobody is authenticated yet, so only loopback addresses can be bound, and a name is a claim. Whatever comes in
-//! is taken for hostile: it costs its sender the connection, and nobody else anything.
+//! opened. Whatever comes in is taken for hostile: it costs its sender the connection, and nobody else anything.
+//!
+//! Without a [`secret`](TcpBuilder::secret) nobody is authenticated: a name is a claim, and only loopback addresses can be
+//! bound and dialled. With one, both sides of every connection prove in the handshake that they know it, each for its own
+//! name and boot and for this connection only; a proof that was overheard is of no use again. **What follows the handshake
+//! is not protected**: it is neither encrypted nor authenticated, so who sits between two machines can read, change or take
+//! over an open connection. Use it in a network you trust to deliver, or inside a tunnel. A secret is one for all: any
+//! process that knows it can take any name.
 
 mod accept;
 mod address;
@@ -27,6 +34,7 @@ mod error;
 mod inbound;
 mod outbound;
 mod runtime;
+mod secret;
 mod serve;
 mod wire;
 
@@ -66,6 +74,7 @@ use tokio::sync::watch;
 pub struct Tcp {
     shared: Arc<Shared>,
     local_addr: SocketAddr,
+    address: TcpAddress,
     /// Dropping it ends every task.
     gone: watch::Sender<()>,
     threads: Threads,
@@ -100,6 +109,7 @@ impl Shared {
 struct Counts {
     accepted: AtomicU64,
     refused: AtomicU64,
+    unproven: AtomicU64,
     timed_out: AtomicU64,
     evicted: AtomicU64,
     misbehaved: AtomicU64,
@@ -118,11 +128,13 @@ impl Counts {
 pub struct InboundCounts {
     /// Handshakes that ended well.
     pub accepted: u64,
-    /// Handshakes we refused: no hello, another version or name, a duplicate, no place.
+    /// Handshakes we refused: no hello, another version or name, a duplicate, no place, no proof.
     pub refused: u64,
-    /// Sockets that had not said hello before `handshake_timeout`.
+    /// Of these, those of dialers who did not know our secret.
+    pub unproven: u64,
+    /// Handshakes that were not over before `handshake_timeout`.
     pub timed_out: u64,
-    /// Sockets that had not said hello when newer ones needed their place.
+    /// Sockets whose dialers had not said hello, or not proven the secret, when newer ones needed their place.
     pub evicted: u64,
     /// Open connections dropped because of what came over them.
     pub misbehaved: u64,
@@ -150,6 +162,12 @@ impl Tcp {
         self.local_addr
     }
 
+    /// The address for peers to dial: what was [advertised](TcpBuilder::advertise), or else where it listens. To publish
+    /// one that is good for this boot only, add the boot id: `tcp.address().clone().with_incarnation(tcp.incarnation())`.
+    pub fn address(&self) -> &TcpAddress {
+        &self.address
+    }
+
     /// Its boot id: random for each `Tcp`.
     pub fn incarnation(&self) -> Incarnation {
         self.shared.incarnation
@@ -167,6 +185,7 @@ impl Tcp {
         InboundCounts {
             accepted: count(&counts.accepted),
             refused: count(&counts.refused),
+            unproven: count(&counts.unproven),
             timed_out: count(&counts.timed_out),
             evicted: count(&counts.evicted),
             misbehaved: count(&counts.misbehaved),

@@ -1,7 +1,7 @@
 //! Bytes from a socket into the codec. Buffers grow with what has arrived, never with what a peer claims.
 
 use super::error::Misbehaviour;
-use crate::transport::frame::{Codec, Decoded, Frame, FrameError};
+use crate::transport::frame::{Codec, Decoded, Frame, FrameError, TOKEN};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -52,6 +52,13 @@ pub(super) async fn handshake<T>(
             read => have += read,
         }
     }
+}
+
+/// Reads what a dialer sends after a challenge.
+pub(super) async fn proof(from: &mut (impl AsyncRead + Unpin)) -> io::Result<[u8; TOKEN]> {
+    let mut proof = [0; TOKEN];
+    from.read_exact(&mut proof).await?;
+    Ok(proof)
 }
 
 /// The frames of one direction of one connection.

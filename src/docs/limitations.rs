@@ -18,8 +18,10 @@
 //! - **A peer waits for its own native calls.** While a connect of it is stuck, [`Peer::ready`](crate::Peer::ready) answers
 //!   `Busy`, and its name can't be inserted again after a removal (`StillRemoving`) until that call is back.
 //! - **A `Peer` handle keeps the transport**, and so do a lease and an unfinished transfer: what the transport owns, like
-//!   the listening port of `Tcp`, stays after the table is shut down and dropped, until the last of them is gone. Also
-//!   after `shutdown()` has resolved, the transport goes on accepting until it is dropped.
+//!   its threads, stays after the table is shut down and dropped, until the last of them is gone. `Tcp` stops listening when
+//!   `shutdown()` resolves.
+//! - **Goodbyes need a shutdown.** A process that drops its table and transport and exits at once breaks its connections off;
+//!   its peers see a loss.
 //! - **Waiting inside a transport's call** answers `WouldDeadlock`, also on another table: the mark is the thread's, not the
 //!   table's.
 //! - **After `fork`** the child must not use a table: its threads are not there. This is not detected yet.

@@ -15,6 +15,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
 
 /// A transport that counts the native calls made on the one inside. Wrap any transport in it, in a test or in production,
 /// and prove that nobody connects twice:
@@ -164,6 +165,10 @@ impl<T: Transport> Transport for Counting<T> {
             }
             Closed::Retry(connection) => Closed::Retry(Counted { connection, open }),
         }
+    }
+
+    fn end(&self, deadline: Instant) {
+        self.inner.end(deadline);
     }
 
     fn probe(&self, cx: &ProbeContext, connection: &Self::Connection) -> Liveness {

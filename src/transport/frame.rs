@@ -17,6 +17,7 @@
 //!   write data, read data   transfer 8 | 1 to CHUNK bytes   dialer → acceptor, acceptor → dialer
 //!   ack     transfer 8 | code 1                             acceptor → dialer: a write or a read is over
 //!   pong    nonce 8                                         acceptor → dialer
+//!   goodbye code 1                                          either way: the last frame of who sends it
 //! ```
 //! Numbers are little-endian. Magic and version keep their places in every version, so that two versions can tell each
 //! other apart. Each frame repeats the dialer's generation: bytes that were meant for another connection never count.
@@ -28,6 +29,7 @@ use crate::grant::Refusal;
 use crate::name::{Incarnation, MAX_NAME, PeerName};
 use crate::state::Generation;
 use crate::transfer::{RemoteSlice, TransferId};
+use std::fmt;
 
 /// The version this library speaks. Two processes must speak the same one.
 pub const VERSION: u16 = 2;
@@ -148,6 +150,47 @@ pub enum Frame<'a> {
     Ping(u64),
     /// Answers a ping.
     Pong(u64),
+    /// The sender ends the connection, and sends nothing more.
+    Goodbye {
+        /// Why: see [`Farewell::from_code`].
+        code: u8,
+    },
+}
+
+/// Why one side ends a connection. The numbers are those on the wire and never reused.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Farewell {
+    /// For a reason this version has no name for.
+    Other = 0,
+    /// It shuts down.
+    Shutdown = 1,
+    /// It has no more use for the other side, or for this connection.
+    Removed = 2,
+    /// It found the connection broken.
+    Failed = 3,
+}
+
+impl Farewell {
+    /// The farewell with this number; [`Other`](Self::Other) if there is none.
+    pub fn from_code(code: u8) -> Self {
+        [Self::Shutdown, Self::Removed, Self::Failed]
+            .into_iter()
+            .find(|farewell| *farewell as u8 == code)
+            .unwrap_or(Self::Other)
+    }
+}
+
+impl fmt::Display for Farewell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Farewell::Shutdown => "shut down",
+            Farewell::Removed => "dropped the connection",
+            Farewell::Failed => "found the connection broken",
+            Farewell::Other => "said goodbye",
+        })
+    }
 }
 
 /// What a decoder made of the bytes it was shown.
@@ -354,6 +397,7 @@ impl Codec {
             kind::WRITE_DATA | kind::READ_DATA => (NUMBER + 1, NUMBER + CHUNK),
             kind::ACK => (NUMBER + 1, NUMBER + 1),
             kind::PING | kind::PONG => (NUMBER, NUMBER),
+            kind::GOODBYE => (1, 1),
             _ => return Err(FrameError::Kind { kind }),
         };
         let theirs = Generation(number(header, 5));
@@ -399,6 +443,10 @@ impl Codec {
                 self.header(if matches!(frame, Frame::Ping(_)) { kind::PING } else { kind::PONG }, NUMBER, out);
                 number(out, nonce);
             }
+            Frame::Goodbye { code } => {
+                self.header(kind::GOODBYE, 1, out);
+                out.push(code);
+            }
         }
     }
 
@@ -437,13 +485,16 @@ mod kind {
     pub(super) const ACK: u8 = 6;
     pub(super) const PING: u8 = 7;
     pub(super) const PONG: u8 = 8;
+    pub(super) const GOODBYE: u8 = 9;
 }
 
 /// Takes a frame that `measure` found whole and of the right length for its kind.
 fn parse(frame: &[u8]) -> Result<Frame<'_>, FrameError> {
     let (kind, body) = (frame[4], &frame[HEADER..]);
-    if kind == kind::NOTIFY {
-        return Ok(Frame::Notify(body));
+    match kind {
+        kind::NOTIFY => return Ok(Frame::Notify(body)),
+        kind::GOODBYE => return Ok(Frame::Goodbye { code: body[0] }),
+        _ => {}
     }
     let (first, rest) = (number(body, 0), &body[NUMBER..]);
     let transfer = TransferId(first);
@@ -538,6 +589,8 @@ mod tests {
             Frame::Ack { transfer, refusal: Some(Refusal::Revoked) },
             Frame::Ping(3),
             Frame::Pong(u64::MAX),
+            Frame::Goodbye { code: Farewell::Shutdown as u8 },
+            Frame::Goodbye { code: 200 },
         ]
     }
 
@@ -656,8 +709,8 @@ mod tests {
         let mut bytes = encoded(&Frame::Ping(1));
         bytes[4] = 0;
         assert_eq!(CODEC.decode(&bytes), Err(FrameError::Kind { kind: 0 }));
-        bytes[4] = 9;
-        assert_eq!(CODEC.decode(&bytes), Err(FrameError::Kind { kind: 9 }));
+        bytes[4] = 99;
+        assert_eq!(CODEC.decode(&bytes), Err(FrameError::Kind { kind: 99 }));
         let mut bytes = encoded(&Frame::Ack { transfer: TransferId(1), refusal: None });
         *bytes.last_mut().unwrap() = 200;
         assert_eq!(CODEC.decode(&bytes), Err(FrameError::Refusal { code: 200 }));

@@ -22,7 +22,7 @@ use crate::name::{Incarnation, PeerName};
 use crate::region::Region;
 use crate::transfer::Post;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where a peer is. `Clone`, `Eq` and `Drop` may run on threads of the table, never while it holds a lock.
 pub trait Address: Clone + Eq + fmt::Display + Send + Sync + 'static {
@@ -187,6 +187,14 @@ pub trait Transport: Send + Sync + 'static {
     fn probe(&self, cx: &ProbeContext, connection: &Self::Connection) -> Liveness {
         let _ = (cx, connection);
         Liveness::Unknown
+    }
+
+    /// The table has shut down: its connections are closed, or the shutdown's deadline has passed, and none will be opened.
+    /// What this transport does for others, like serving connections that they opened, ends here; they should be told. Called
+    /// once per shutdown, before registrations are taken back, on a thread that may block until `deadline`; one that has
+    /// passed means: without waiting.
+    fn end(&self, deadline: Instant) {
+        let _ = deadline;
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod connects;
 mod ends;
+mod goodbyes;
 mod liars;
 mod ordinary;
 mod pages;

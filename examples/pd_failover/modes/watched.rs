@@ -97,6 +97,10 @@ impl<T: Transport> Transport for Watched<T> {
         self.inner.disconnect(cx, connection, why)
     }
 
+    fn end(&self, deadline: Instant) {
+        self.inner.end(deadline);
+    }
+
     fn probe(&self, cx: &ProbeContext, connection: &T::Connection) -> Liveness {
         self.inner.probe(cx, connection)
     }

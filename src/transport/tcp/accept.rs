@@ -84,12 +84,14 @@ impl Strangers {
     }
 }
 
-/// Accepts until the transport is gone. An accept that fails (no descriptors left) is counted, and the loop rests, longer
+/// Accepts until the transport ends or is gone. An accept that fails (no descriptors left) is counted, and the loop rests, longer
 /// each time, instead of spinning.
 pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, mut gone: watch::Receiver<()>) {
     let until_gone = gone.clone();
+    let mut closing = shared.closing.subscribe();
     tokio::select! {
         never = accept_for_ever(&listener, &shared, &until_gone) => match never {},
+        _ = closing.wait_for(|closing| *closing) => {}
         _ = gone.changed() => {}
     }
 }
@@ -125,9 +127,11 @@ fn greet(id: u64, stream: TcpStream, peer_addr: SocketAddr, shared: &Arc<Shared>
     let task_shared = shared.clone();
     let task = tokio::spawn(async move {
         let stranger = Stranger { shared: &task_shared, id };
+        let mut closing = task_shared.closing.subscribe();
         let mut stream = stream;
         let welcomed = tokio::select! {
             welcomed = welcome(&mut stream, peer_addr, &stranger) => welcomed,
+            _ = closing.wait_for(|closing| *closing) => return,
             _ = gone.changed() => return,
         };
         drop(stranger);

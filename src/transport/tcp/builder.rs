@@ -192,6 +192,7 @@ impl TcpBuilder {
             strangers: Strangers::default(),
             counts: Counts::default(),
             registered: Mutex::default(),
+            closing: watch::Sender::new(false),
             settings,
         });
         let (gone, until) = watch::channel(());

@@ -11,18 +11,20 @@ use crate::region::Slice;
 use crate::state::Generation;
 use crate::sync::lock;
 use crate::transfer::{Completion, Post, TransferId, TransferKind};
-use crate::transport::frame::{Codec, Frame, HEADER};
+use crate::transport::frame::{Codec, Farewell, Frame, HEADER};
 use crate::transport::{Liveness, Reporter};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
+/// How long a close at its deadline waits for the task to have dropped its socket: it has nothing else to do by then.
+const UNDO: Duration = Duration::from_secs(1);
 /// What a transfer that waits for its turn counts in the queue, in bytes: its place, not its pages.
 const TRANSFER_COST: usize = 256;
 
@@ -55,7 +57,7 @@ impl TcpConnection {
 
 impl Drop for TcpConnection {
     fn drop(&mut self) {
-        self.link.ask_to_end(Ending::Disconnect);
+        self.link.ask_to_end(Ending::Goodbye(Farewell::Other));
     }
 }
 
@@ -133,15 +135,19 @@ pub(super) struct Running {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    Disconnect,
+    /// As a disconnect should: with a last word to the peer.
+    Goodbye(Farewell),
+    /// By RST.
     Cut,
+    /// The time for a goodbye is over.
+    Now,
 }
 
 /// The connection takes nothing more.
 pub(super) struct Over {
     pub(super) why: Option<Arc<TcpError>>,
-    /// The task's last act is done.
-    pub(super) quiesced: bool,
+    /// The socket is closed and nothing of the connection runs: no local page is touched any more.
+    pub(super) closed: bool,
 }
 
 impl Link {
@@ -232,12 +238,22 @@ impl Link {
         Liveness::Dead
     }
 
-    /// Ends the connection and waits until nothing touches a local page any more; `false` if the deadline passes first.
-    pub(super) fn disconnect(&self, deadline: Instant, clock: &Clock) -> bool {
-        self.ask_to_end(Ending::Disconnect);
+    /// Ends the connection, and waits until the peer has been told and the socket is closed. What is not over at the
+    /// deadline is given up. `false`: not even that worked.
+    pub(super) fn disconnect(&self, farewell: Farewell, deadline: Instant, clock: &Clock) -> bool {
+        self.ask_to_end(Ending::Goodbye(farewell));
+        if self.wait_closed(|| clock.real_wait_until(deadline)) {
+            return true;
+        }
+        self.ask_to_end(Ending::Now);
+        let end = Instant::now() + UNDO;
+        self.wait_closed(|| end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()))
+    }
+
+    fn wait_closed(&self, left: impl Fn() -> Option<Duration>) -> bool {
         let mut queue = self.lock();
-        while !queue.over.as_ref().is_some_and(|over| over.quiesced) {
-            let Some(left) = clock.real_wait_until(deadline) else { return false };
+        while !queue.over.as_ref().is_some_and(|over| over.closed) {
+            let Some(left) = left() else { return false };
             queue = self.ended.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
@@ -245,7 +261,7 @@ impl Link {
 
     fn ask_to_end(&self, how: Ending) {
         let mut queue = self.lock();
-        if how == Ending::Cut || queue.ending.is_none() {
+        if !matches!(how, Ending::Goodbye(_)) || queue.ending.is_none() {
             queue.ending = Some(how);
         }
         drop(queue);

@@ -86,7 +86,7 @@ impl Dial {
         let answer = match greeted {
             Ok(answer) => answer,
             Err(WireError::Io(source)) => return Err(TcpError::Broken { peer, address, source }),
-            Err(WireError::End) => return Err(TcpError::ClosedByPeer { peer, address }),
+            Err(WireError::End | WireError::Goodbye(_)) => return Err(TcpError::ClosedByPeer { peer, address }),
             Err(WireError::Peer(Misbehaviour::Frame(source))) => {
                 return Err(TcpError::Incompatible { peer, address, source });
             }

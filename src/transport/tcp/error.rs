@@ -5,7 +5,7 @@ use crate::name::PeerName;
 use crate::region::RegionId;
 use crate::state::Generation;
 use crate::transfer::TransferId;
-use crate::transport::frame::{FrameError, VERSION};
+use crate::transport::frame::{Farewell, FrameError, VERSION};
 use crate::transport::{ErrorClass, TransportError};
 use std::io;
 use std::net::SocketAddr;
@@ -234,13 +234,23 @@ pub enum TcpError {
         /// Its address.
         address: Arc<str>,
     },
-    /// The peer closed the connection: it ended, or dropped us.
+    /// The peer closed the connection without a goodbye: it ended, most likely not by its own will.
     #[error("peer \"{peer}\" at {address} closed the connection")]
     ClosedByPeer {
         /// The peer.
         peer: PeerName,
         /// Its address.
         address: Arc<str>,
+    },
+    /// The peer ended the connection and said so. A peer that has shut down may come back with another boot id.
+    #[error("peer \"{peer}\" at {address} {farewell}")]
+    SaidGoodbye {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+        /// Why.
+        farewell: Farewell,
     },
     /// The connection broke.
     #[error("connection to peer \"{peer}\" at {address} broke")]

@@ -3,12 +3,13 @@
 use crate::grant::GrantBook;
 use crate::name::{Incarnation, PeerName};
 use crate::state::Generation;
+use crate::sync::lock;
 use crate::transport::frame::Verdict;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -50,18 +51,33 @@ pub(super) struct Live {
     peer_addr: SocketAddr,
     since: Instant,
     stop: Notify,
-    reset: AtomicBool,
+    how: Mutex<Option<Stop>>,
+}
+
+/// How somebody here wants a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    Goodbye,
+    Reset,
 }
 
 impl Live {
-    /// Resolves when somebody wants the connection ended; whether by RST.
-    pub(super) async fn stopped(&self) -> bool {
-        self.stop.notified().await;
-        self.reset.load(Ordering::Acquire)
+    /// Resolves when somebody wants the connection ended.
+    pub(super) async fn stopped(&self) -> Stop {
+        loop {
+            self.stop.notified().await;
+            if let Some(how) = lock(&self.how).take() {
+                return how;
+            }
+        }
     }
 
-    fn stop(&self, reset: bool) {
-        self.reset.fetch_or(reset, Ordering::AcqRel);
+    fn stop(&self, how: Stop) {
+        let mut wanted = lock(&self.how);
+        if *wanted != Some(Stop::Reset) {
+            *wanted = Some(how);
+        }
+        drop(wanted);
         self.stop.notify_one();
     }
 }
@@ -73,11 +89,20 @@ pub(super) struct Registry {
     /// Places taken, also by connections that are about to be listed.
     taken: AtomicUsize,
     limit: usize,
+    /// Held by who waits until there is none.
+    waiting: Mutex<()>,
+    left: Condvar,
 }
 
 impl Registry {
     pub(super) fn new(limit: usize) -> Self {
-        Registry { live: DashMap::new(), taken: AtomicUsize::new(0), limit }
+        Registry {
+            live: DashMap::new(),
+            taken: AtomicUsize::new(0),
+            limit,
+            waiting: Mutex::new(()),
+            left: Condvar::new(),
+        }
     }
 
     /// Lists a connection, until the place is dropped.
@@ -104,7 +129,7 @@ impl Registry {
             peer_addr,
             since: Instant::now(),
             stop: Notify::new(),
-            reset: AtomicBool::new(false),
+            how: Mutex::new(None),
         });
         vacant.insert(live.clone());
         Ok(Place { live, registry: self.clone(), grants: grants.clone() })
@@ -121,14 +146,23 @@ impl Registry {
         self.live.iter().map(|entry| seen(&entry)).collect()
     }
 
-    pub(super) fn stop(&self, key: &InboundKey, reset: bool) -> bool {
+    pub(super) fn stop(&self, key: &InboundKey, how: Stop) -> bool {
         let live = self.live.get(key).map(|live| live.clone());
-        live.inspect(|live| live.stop(reset)).is_some()
+        live.inspect(|live| live.stop(how)).is_some()
     }
 
-    pub(super) fn stop_all_of(&self, name: &PeerName, reset: bool) -> usize {
-        let of_name = self.live.iter().filter(|live| live.key.name == *name);
-        of_name.map(|live| live.stop(reset)).count()
+    pub(super) fn stop_all(&self, which: impl Fn(&InboundKey) -> bool, how: Stop) -> usize {
+        let of_name = self.live.iter().filter(|live| which(&live.key));
+        of_name.map(|live| live.stop(how)).count()
+    }
+
+    /// Blocks this thread until no connection has a place, or `left` says that the time is over.
+    pub(super) fn wait_until_empty(&self, left: impl Fn() -> Option<Duration>) {
+        let mut waiting = lock(&self.waiting);
+        while self.taken.load(Ordering::Acquire) > 0 {
+            let Some(left) = left() else { return };
+            waiting = self.left.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 }
 
@@ -146,5 +180,7 @@ impl Drop for Place {
         self.grants.inbound_closed(self.live.id);
         self.registry.live.remove(&self.live.key);
         self.registry.taken.fetch_sub(1, Ordering::AcqRel);
+        drop(lock(&self.registry.waiting));
+        self.registry.left.notify_all();
     }
 }

@@ -42,6 +42,7 @@ pub use address::{AddressError, TcpAddress};
 pub use builder::TcpBuilder;
 pub use connection::TcpConnection;
 pub use error::{BindError, Misbehaviour, TcpError};
+use inbound::Stop;
 pub use inbound::{Inbound, InboundKey};
 
 use crate::clock::Clock;
@@ -53,7 +54,7 @@ use crate::sync::lock;
 use crate::transfer::Post;
 use crate::transport::{
     Capabilities, CloseContext, CloseReason, Closed, ConnectContext, Connected, DataPlane, Liveness, ProbeContext,
-    Transport,
+    Transport, frame::Farewell,
 };
 use builder::Settings;
 use runtime::Threads;
@@ -62,7 +63,7 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
@@ -70,7 +71,8 @@ use tokio::sync::watch;
 ///
 /// Sockets are served by two threads of its own, `peerage-tcp-0` and `peerage-tcp-1`, unless it was given a runtime; host
 /// names are resolved on further, short-lived ones. Dropping it closes every connection and ends the threads; it does not
-/// wait for them, so it may be dropped inside async code.
+/// wait for them, so it may be dropped inside async code, and there is no time for goodbyes: its peers see connections that
+/// break off. Shut the table down to part from them properly.
 pub struct Tcp {
     shared: Arc<Shared>,
     local_addr: SocketAddr,
@@ -92,6 +94,8 @@ struct Shared {
     strangers: accept::Strangers,
     counts: Counts,
     registered: Mutex<HashSet<RegionId>>,
+    /// Nobody is let in any more, and who is in is said goodbye to.
+    closing: watch::Sender<bool>,
 }
 
 /// How many bytes of messages may wait before nobody new is let in: what is undrained for that long is no burst.
@@ -113,6 +117,8 @@ struct Counts {
     timed_out: AtomicU64,
     evicted: AtomicU64,
     misbehaved: AtomicU64,
+    goodbyes: AtomicU64,
+    lost: AtomicU64,
     accept_errors: AtomicU64,
 }
 
@@ -138,6 +144,10 @@ pub struct InboundCounts {
     pub evicted: u64,
     /// Open connections dropped because of what came over them.
     pub misbehaved: u64,
+    /// Open connections whose dialers said goodbye: they removed us, or shut down.
+    pub goodbyes: u64,
+    /// Open connections that ended without a goodbye: the dialer died, or the way to it broke.
+    pub lost: u64,
     /// Accepts that failed on this side; with no descriptors left, one for each rest of the accept loop.
     pub accept_errors: u64,
 }
@@ -189,25 +199,27 @@ impl Tcp {
             timed_out: count(&counts.timed_out),
             evicted: count(&counts.evicted),
             misbehaved: count(&counts.misbehaved),
+            goodbyes: count(&counts.goodbyes),
+            lost: count(&counts.lost),
             accept_errors: count(&counts.accept_errors),
         }
     }
 
-    /// Closes one inbound connection; `false` if there is none with this key. Does not wait: it is gone from
+    /// Closes one inbound connection, and tells its dialer; `false` if there is none with this key. Does not wait: it is gone from
     /// [`inbound`](Self::inbound) when it is closed, and what was lent over it is quiesced then.
     pub fn drop_inbound(&self, key: &InboundKey) -> bool {
-        self.shared.inbound.stop(key, false)
+        self.shared.inbound.stop(key, Stop::Goodbye)
     }
 
     /// Like [`drop_inbound`](Self::drop_inbound), but by RST, as a crash of the way between two machines would. For fault
     /// injection.
     pub fn cut_inbound(&self, key: &InboundKey) -> bool {
-        self.shared.inbound.stop(key, true)
+        self.shared.inbound.stop(key, Stop::Reset)
     }
 
     /// Cuts every inbound connection of one name, like [`cut_inbound`](Self::cut_inbound). Answers how many.
     pub fn cut_inbound_of(&self, name: &PeerName) -> usize {
-        self.shared.inbound.stop_all_of(name, true)
+        self.shared.inbound.stop_all(|key| key.name == *name, Stop::Reset)
     }
 }
 
@@ -229,11 +241,27 @@ impl Transport for Tcp {
         dial::connect(cx, to, &self.shared, self.threads.handle(), self.gone.subscribe())
     }
 
-    fn disconnect(&self, cx: &CloseContext, connection: TcpConnection, _: CloseReason) -> Closed<TcpConnection> {
-        match connection.link().disconnect(cx.deadline, &self.shared.clock) {
+    /// Tells the peer why, and waits for it to take the message: at a shutdown until the deadline, at a removal for a
+    /// second in which nothing moves. A connection that failed is not waited for.
+    fn disconnect(&self, cx: &CloseContext, connection: TcpConnection, why: CloseReason) -> Closed<TcpConnection> {
+        let farewell = match why {
+            CloseReason::Shutdown => Farewell::Shutdown,
+            CloseReason::Failed => Farewell::Failed,
+            _ => Farewell::Removed,
+        };
+        match connection.link().disconnect(farewell, cx.deadline, &self.shared.clock) {
             true => Closed::Released,
             false => Closed::Retry(connection),
         }
+    }
+
+    /// Lets nobody in any more, says goodbye to everybody who is connected to us, and waits until they have taken it. Who has
+    /// not by the deadline is cut off.
+    fn end(&self, deadline: Instant) {
+        let Shared { closing, inbound, clock, .. } = &*self.shared;
+        closing.send_replace(true);
+        inbound.wait_until_empty(|| clock.real_wait_until(deadline));
+        inbound.stop_all(|_| true, Stop::Reset);
     }
 
     /// Sends a ping and waits for its pong. It travels with everything else on the connection, so `Dead` at the deadline

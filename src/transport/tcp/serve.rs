@@ -5,20 +5,23 @@
 //! also stops when the inbox has no room for this peer.
 
 use super::error::Misbehaviour;
-use super::inbound::{Live, Place};
-use super::wire::{FrameReader, WireError};
+use super::inbound::{Live, Place, Stop};
+use super::outbound::LINGER;
+use super::wire::{FrameReader, WireError, until_end};
 use super::{Counts, Shared};
 use crate::grant::{Access, Loan, Refusal};
 use crate::inbox::{Notification, Source};
 use crate::sync::lock;
 use crate::transfer::{RemoteSlice, TransferId};
-use crate::transport::frame::{CHUNK, Codec, Direction, Frame};
+use crate::transport::frame::{CHUNK, Codec, Direction, Farewell, Frame};
 use std::collections::{HashMap, HashSet};
+use std::pin::pin;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
 /// Answers that may wait for the writing half.
 const ANSWERS: usize = 64;
@@ -52,18 +55,51 @@ pub(super) async fn serve(place: Place, mut stream: TcpStream, shared: &Shared, 
     let source = shared.inbox.source(shared.settings.inbox_capacity);
     let (mut from, mut to) = stream.split();
     let reader = Reader { live, shared, source, answers: to_writer, reads: &reads, writes: HashMap::new() };
-    let reset = tokio::select! {
-        error = reader.run(codec, &mut from) => {
-            if let WireError::Peer(_) = error {
-                Counts::add(&shared.counts.misbehaved);
-            }
-            false
+    let (say_goodbye, goodbye) = watch::channel(None);
+    let mut closing = shared.closing.subscribe();
+    let (counts, mut stopped) = (&shared.counts, None);
+    let mut farewell = None;
+    {
+        let mut writing = pin!(write(live, codec, answers, &reads, &mut to, goodbye));
+        tokio::select! {
+            error = reader.run(codec, &mut from) => Counts::add(match error {
+                WireError::Goodbye(_) => &counts.goodbyes,
+                WireError::Peer(_) => &counts.misbehaved,
+                WireError::End | WireError::Io(_) => &counts.lost,
+            }),
+            () = &mut writing => Counts::add(&counts.lost),
+            how = live.stopped() => match how {
+                Stop::Goodbye => farewell = Some(Farewell::Removed),
+                Stop::Reset => stopped = Some(Stop::Reset),
+            },
+            _ = closing.wait_for(|closing| *closing) => farewell = Some(Farewell::Shutdown),
+            _ = gone.changed() => {}
         }
-        _ = write(live, codec, answers, &reads, &mut to) => false,
-        reset = live.stopped() => reset,
-        _ = gone.changed() => false,
-    };
-    if reset {
+        // Nothing is read any more, so nothing more lands here.
+        if let Some(farewell) = farewell {
+            say_goodbye.send_replace(Some(farewell));
+            let limited = async {
+                match farewell {
+                    // Until `Transport::end` has no more time.
+                    Farewell::Shutdown => writing.await,
+                    _ => drop(timeout(LINGER, writing).await),
+                }
+            };
+            tokio::select! {
+                () = limited => {}
+                how = live.stopped() => stopped = Some(how),
+                _ = gone.changed() => {}
+            }
+        }
+    }
+    if farewell.is_some() && stopped.is_none() {
+        tokio::select! {
+            _ = timeout(LINGER, until_end(&mut stream)) => {}
+            how = live.stopped() => stopped = Some(how),
+            _ = gone.changed() => {}
+        }
+    }
+    if stopped == Some(Stop::Reset) {
         super::reset_on_close(&stream);
     }
     drop(stream);
@@ -89,13 +125,13 @@ impl Reader<'_> {
                 }
                 Err(error) => return error,
             };
-            if let Err(misbehaviour) = taken {
-                return misbehaviour.into();
+            if let Err(error) = taken {
+                return error;
             }
         }
     }
 
-    async fn take(&mut self, frame: Frame<'_>) -> Result<(), Misbehaviour> {
+    async fn take(&mut self, frame: Frame<'_>) -> Result<(), WireError> {
         match frame {
             Frame::Notify(bytes) => {
                 let key = &self.live.key;
@@ -106,7 +142,7 @@ impl Reader<'_> {
                 if self.runs(transfer) {
                     self.answer(Answer::Ack(transfer, Some(Refusal::DuplicateTransfer))).await;
                 } else if self.writes.len() == MAX_WRITES {
-                    return Err(Misbehaviour::TooManyTransfers { limit: MAX_WRITES });
+                    return Err(Misbehaviour::TooManyTransfers { limit: MAX_WRITES }.into());
                 } else {
                     let write = Write { to: self.present(page, Access::Write), at: 0, len: page.len };
                     self.writes.insert(transfer, write);
@@ -116,7 +152,7 @@ impl Reader<'_> {
             Frame::WriteData { transfer, bytes } => {
                 let write = self.writes.get_mut(&transfer).ok_or(Misbehaviour::NoSuchTransfer { transfer })?;
                 if bytes.len() as u64 > write.len - write.at {
-                    return Err(Misbehaviour::WrongLength { transfer });
+                    return Err(Misbehaviour::WrongLength { transfer }.into());
                 }
                 if let Ok(loan) = &write.to
                     && let Err(refusal) = loan.write(write.at as usize, bytes)
@@ -141,7 +177,8 @@ impl Reader<'_> {
                 self.answer(answer).await;
             }
             Frame::Ping(nonce) => self.answer(Answer::Pong(nonce)).await,
-            _ => return Err(Misbehaviour::WrongSide),
+            Frame::Goodbye { code } => return Err(WireError::Goodbye(Farewell::from_code(code))),
+            _ => return Err(Misbehaviour::WrongSide.into()),
         }
         Ok(())
     }
@@ -169,16 +206,35 @@ impl Reader<'_> {
     }
 }
 
-/// Sends answers until the socket breaks.
+/// Sends answers until the socket breaks, or until it is to say goodbye and has done so.
 async fn write(
     live: &Live,
     codec: Codec,
     mut answers: mpsc::Receiver<Answer>,
     reads: &Reads,
     to: &mut (impl AsyncWrite + Unpin),
+    mut goodbye: watch::Receiver<Option<Farewell>>,
 ) {
     let mut out = Vec::new();
-    while let Some(answer) = answers.recv().await {
+    loop {
+        let farewell = *goodbye.borrow();
+        if let Some(farewell) = farewell {
+            codec.encode(&Frame::Goodbye { code: farewell as u8 }, &mut out);
+            if flush(live, &mut out, to).await {
+                let _ = to.shutdown().await;
+            }
+            return;
+        }
+        let answer = tokio::select! {
+            answer = answers.recv() => answer,
+            _ = goodbye.changed() => continue,
+        };
+        let Some(answer) = answer else {
+            if goodbye.borrow().is_some() {
+                continue;
+            }
+            return;
+        };
         match answer {
             Answer::Ack(transfer, refusal) => codec.encode(&Frame::Ack { transfer, refusal }, &mut out),
             Answer::Pong(nonce) => codec.encode(&Frame::Pong(nonce), &mut out),
@@ -187,6 +243,9 @@ async fn write(
                 let refusal = loop {
                     if at == loan.len() {
                         break None;
+                    }
+                    if goodbye.borrow().is_some() {
+                        break Some(Refusal::Revoked);
                     }
                     match chunk(codec, transfer, &loan, &mut at, &mut out) {
                         Ok(()) => {}

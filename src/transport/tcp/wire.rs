@@ -1,7 +1,7 @@
 //! Bytes from a socket into the codec. Buffers grow with what has arrived, never with what a peer claims.
 
 use super::error::Misbehaviour;
-use crate::transport::frame::{Codec, Decoded, Frame, FrameError, TOKEN};
+use crate::transport::frame::{Codec, Decoded, Farewell, Frame, FrameError, TOKEN};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -14,6 +14,8 @@ pub(super) enum WireError {
     Peer(Misbehaviour),
     /// The other side ended between two frames.
     End,
+    /// It said goodbye.
+    Goodbye(Farewell),
 }
 
 impl From<io::Error> for WireError {
@@ -52,6 +54,12 @@ pub(super) async fn handshake<T>(
             read => have += read,
         }
     }
+}
+
+/// Reads and forgets until the other side has ended too, so that what it is still sending resets nothing.
+pub(super) async fn until_end(from: &mut (impl AsyncRead + Unpin)) {
+    let mut nowhere = [0; 1024];
+    while matches!(from.read(&mut nowhere).await, Ok(1..)) {}
 }
 
 /// Reads what a dialer sends after a challenge.

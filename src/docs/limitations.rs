@@ -1,7 +1,10 @@
 //! What this crate does not do.
 //!
-//! - **It does not notice.** A peer that stops answering without an error (stopped, black-holed) is found by your own
-//!   deadlines or by [`Peer::probe`](crate::Peer::probe), then reported. There are no heartbeats yet.
+//! - **It notices silence late, and not on every transport.** A peer that stops answering without an error (stopped,
+//!   black-holed) is found by `Tcp`'s [keepalive](crate::transport::tcp::TcpBuilder::keepalive), after its dead timeout; on
+//!   other transports by your own deadlines or by [`Peer::probe`](crate::Peer::probe), then reported. An inbound connection
+//!   whose messages fill its share of the inbox is not read, so a dialer that dies meanwhile is found only once messages are
+//!   received again.
 //! - **It does not cancel transfers.** A transfer ends when the transport says so, when its connection is closed, or as
 //!   `Unknown` at the drain deadline of its failed generation.
 //! - **It authenticates a handshake, not what follows.** Without a [secret](crate::transport::tcp::TcpBuilder::secret) `Tcp`

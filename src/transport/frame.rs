@@ -13,10 +13,10 @@
 //!   notify  message                                         dialer → acceptor
 //!   write   transfer 8 | page 40                            dialer → acceptor, then its bytes as write data
 //!   read    transfer 8 | page 40                            dialer → acceptor
-//!   ping    nonce 8                                         dialer → acceptor
+//!   ping    nonce 8                                         either way
 //!   write data, read data   transfer 8 | 1 to CHUNK bytes   dialer → acceptor, acceptor → dialer
 //!   ack     transfer 8 | code 1                             acceptor → dialer: a write or a read is over
-//!   pong    nonce 8                                         acceptor → dialer
+//!   pong    nonce 8                                         either way
 //!   goodbye code 1                                          either way: the last frame of who sends it
 //! ```
 //! Numbers are little-endian. Magic and version keep their places in every version, so that two versions can tell each

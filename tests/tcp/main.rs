@@ -9,5 +9,6 @@ mod ordinary;
 mod pages;
 mod refused;
 mod secrets;
+mod silence;
 mod strangers;
 mod support;

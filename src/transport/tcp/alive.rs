@@ -25,6 +25,8 @@ pub(super) struct Pulse {
     sent: AtomicU64,
     /// It is we who do not listen.
     deaf: AtomicBool,
+    /// What is sent counts as heard.
+    sends: AtomicBool,
 }
 
 impl Pulse {
@@ -34,6 +36,14 @@ impl Pulse {
 
     pub(super) fn sent(&self) {
         self.sent.fetch_add(1, Ordering::Relaxed);
+        if self.sends.load(Ordering::Relaxed) {
+            self.heard();
+        }
+    }
+
+    /// Whether it does as a sign of life that the other side takes what is sent.
+    pub(super) fn watch_sends(&self, does: bool) {
+        self.sends.store(does, Ordering::Relaxed);
     }
 
     /// Silence does not count until what is given back is dropped.

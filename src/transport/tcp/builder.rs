@@ -1,6 +1,7 @@
 //! Settings of a `Tcp`, and its listening socket.
 
 use super::accept::{Strangers, accept};
+use super::alive::Keepalive;
 use super::error::BindError;
 use super::inbound::Registry;
 use super::runtime::Threads;
@@ -45,6 +46,7 @@ pub(super) struct Settings {
     pub(super) overlap: bool,
     pub(super) accept_delay: Duration,
     pub(super) secret: Option<Secret>,
+    pub(super) keepalive: Option<Keepalive>,
 }
 
 impl Default for Settings {
@@ -58,6 +60,7 @@ impl Default for Settings {
             overlap: true,
             accept_delay: Duration::ZERO,
             secret: None,
+            keepalive: Some(Keepalive { interval: Duration::from_secs(5), dead_timeout: Duration::from_secs(20) }),
         }
     }
 }
@@ -90,6 +93,27 @@ impl TcpBuilder {
     /// The runtime that serves sockets, with I/O and time enabled and more than one thread. Default: one of its own.
     pub fn handle(mut self, handle: Handle) -> Self {
         self.handle = Some(handle);
+        self
+    }
+
+    /// How a peer that vanished without a word is found, on connections in both directions. A side that has sent nothing for
+    /// `interval` (a quarter more or less) sends a ping; when nothing has come for `dead_timeout`, or up to two and a half
+    /// intervals later, a connection we opened is reported as broken, and one that others opened is dropped, with what was
+    /// lent over it. A peer that was stopped and goes on before that loses nothing. All processes should have the same
+    /// interval: who has the longer one may be found dead by who has the shorter timeout while its inbox holds us back.
+    ///
+    /// Default: 5 s and 20 s. Twenty is gRPC's default wait for a keepalive's answer: longer than a stop for a core dump, a
+    /// collection of garbage or a short migration of the machine, and four pings must be lost in a row; shorter than the
+    /// deadline of a request that waits for its prefill, so its retry still helps. Five, because a ping of 21 bytes per
+    /// connection costs nothing, and firewalls and load balancers forget connections that are idle for minutes.
+    pub fn keepalive(mut self, interval: Duration, dead_timeout: Duration) -> Self {
+        self.settings.keepalive = Some(Keepalive { interval, dead_timeout });
+        self
+    }
+
+    /// Nobody is pinged and silence means nothing: whoever uses the connections finds the dead.
+    pub fn without_keepalive(mut self) -> Self {
+        self.settings.keepalive = None;
         self
     }
 
@@ -155,6 +179,7 @@ impl TcpBuilder {
     /// - [`BindError::Limit`]: a setting is 0 or too large; the error names it and the most.
     /// - [`BindError::Unresolvable`], [`BindError::NotLoopback`], [`BindError::Listen`]: about the address. Write one like
     ///   `127.0.0.1:0`; end what listens there, or choose another port.
+    /// - [`BindError::Keepalive`]: allow for two pings at least.
     /// - [`BindError::ShortSecret`]: take a longer one.
     /// - [`BindError::NothingToAdvertise`], [`BindError::Unreachable`]: [`advertise`](Self::advertise) an address by which
     ///   other machines reach this process.
@@ -170,6 +195,11 @@ impl TcpBuilder {
         within("outbound_queue", settings.outbound_queue, most)?;
         within("inbox_capacity", settings.inbox_capacity, most)?;
         within("max_notification", settings.max_notification, MAX_NOTIFICATION)?;
+        if let Some(Keepalive { interval, dead_timeout }) = settings.keepalive
+            && (interval.is_zero() || dead_timeout < interval * 2)
+        {
+            return Err(BindError::Keepalive { interval, dead_timeout });
+        }
         let address = resolve(address)?;
         if !address.ip().to_canonical().is_loopback() && settings.secret.is_none() {
             return Err(BindError::NotLoopback { address });

@@ -3,6 +3,8 @@
 //! Senders append to the queue under a short lock of this connection alone, and wake the task of `outbound` if it sleeps.
 //! They never wait for the socket.
 
+use super::alive::{Keepalive, Pulse};
+use super::builder::Settings;
 use super::error::TcpError;
 use super::outbound;
 use crate::clock::Clock;
@@ -79,7 +81,9 @@ pub(super) struct Link {
     pub(super) generation: Generation,
     pub(super) peer_addr: SocketAddr,
     pub(super) max_notification: usize,
-    pub(super) queue_limit: usize,
+    queue_limit: usize,
+    pub(super) keepalive: Option<Keepalive>,
+    pub(super) pulse: Pulse,
     pub(super) codec: Codec,
     queue: Mutex<Queue>,
     /// There is something to send.
@@ -106,6 +110,8 @@ pub(super) struct Queue {
     /// The last ping is in `notes`. A further probe waits for its pong too: nothing has been asked yet, so a peer that takes
     /// nothing has one ping waiting for it, however often it is probed.
     pub(super) ping_waits: bool,
+    /// The last ping of the peer that is not answered. One answer does for all before it.
+    pub(super) pong_for: Option<u64>,
     /// The task sleeps until `work`.
     pub(super) idle: bool,
     pub(super) ending: Option<Ending>,
@@ -157,7 +163,7 @@ impl Link {
         generation: Generation,
         peer_addr: SocketAddr,
         max_notification: usize,
-        queue_limit: usize,
+        settings: &Settings,
     ) -> Self {
         Link {
             peer,
@@ -165,7 +171,9 @@ impl Link {
             generation,
             peer_addr,
             max_notification,
-            queue_limit,
+            queue_limit: settings.outbound_queue,
+            keepalive: settings.keepalive,
+            pulse: Pulse::default(),
             codec: Codec::new(generation, max_notification),
             queue: Mutex::default(),
             work: Notify::new(),
@@ -216,11 +224,7 @@ impl Link {
             if queue.is_closed() {
                 return Liveness::Dead;
             }
-            if !std::mem::replace(&mut queue.ping_waits, true) {
-                queue.pings += 1;
-                let ping = Frame::Ping(queue.pings);
-                self.codec.encode(&ping, &mut queue.notes);
-            }
+            self.queue_ping(&mut queue);
             queue.probes_begun += 1;
             let (id, ping) = (queue.probes_begun, queue.pings);
             queue.probes.push(Probe { id, ping, pong });
@@ -236,6 +240,32 @@ impl Link {
         }
         self.lock().probes.retain(|probe| probe.id != id);
         Liveness::Dead
+    }
+
+    /// For the keepalive: there is no need to wait for its answer.
+    pub(super) fn ping(&self) {
+        let mut queue = self.lock();
+        self.queue_ping(&mut queue);
+        self.wake(queue);
+    }
+
+    pub(super) fn answer(&self, ping: u64) {
+        let mut queue = self.lock();
+        queue.pong_for = Some(ping);
+        self.wake(queue);
+    }
+
+    pub(super) fn silent(&self) -> TcpError {
+        let dead_timeout = self.keepalive.map(|keepalive| keepalive.dead_timeout).unwrap_or_default();
+        TcpError::Silent { peer: self.peer.clone(), address: self.address.clone(), dead_timeout }
+    }
+
+    fn queue_ping(&self, queue: &mut Queue) {
+        if !std::mem::replace(&mut queue.ping_waits, true) {
+            queue.pings += 1;
+            let ping = Frame::Ping(queue.pings);
+            self.codec.encode(&ping, &mut queue.notes);
+        }
     }
 
     /// Ends the connection, and waits until the peer has been told and the socket is closed. What is not over at the

@@ -115,7 +115,7 @@ impl Dial {
         };
         let settings = &self.shared.settings;
         let max_notification = settings.max_notification.min(answer.max_notification as usize);
-        let link = Link::new(peer, address, self.generation, peer_addr, max_notification, settings.outbound_queue);
+        let link = Link::new(peer, address, self.generation, peer_addr, max_notification, settings);
         let connection = link.start(stream, self.reporter, self.gone, &self.on);
         Ok(Connected { connection, incarnation: Some(answer.incarnation) })
     }

@@ -69,6 +69,16 @@ pub enum BindError {
     /// The operating system gave no threads.
     #[error("the transport's threads could not be started")]
     Threads(#[source] io::Error),
+    /// A keepalive that would find healthy peers dead.
+    #[error(
+        "a dead timeout of {dead_timeout:?} must be at least twice the interval, {interval:?}, which must not be 0"
+    )]
+    Keepalive {
+        /// Between pings.
+        interval: Duration,
+        /// Until a silent peer counts as dead.
+        dead_timeout: Duration,
+    },
     /// A limit that must be at least one is zero, or is too large for the wire.
     #[error("{limit} must be from 1 to {max}, not {given}")]
     Limit {
@@ -241,6 +251,17 @@ pub enum TcpError {
         peer: PeerName,
         /// Its address.
         address: Arc<str>,
+    },
+    /// Nothing came from the peer for so long that it counts as dead, though the connection is open: it is stopped, or what
+    /// is between us swallows everything.
+    #[error("peer \"{peer}\" at {address} has been silent for {dead_timeout:?}")]
+    Silent {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+        /// The keepalive's dead timeout.
+        dead_timeout: Duration,
     },
     /// The peer ended the connection and said so. A peer that has shut down may come back with another boot id.
     #[error("peer \"{peer}\" at {address} {farewell}")]

@@ -1,5 +1,6 @@
 //! The connections that others opened to us: who they are, how many there may be, and how to end one.
 
+use super::alive::Pulse;
 use crate::grant::GrantBook;
 use crate::name::{Incarnation, PeerName};
 use crate::state::Generation;
@@ -48,6 +49,7 @@ pub(super) struct Live {
     pub(super) key: InboundKey,
     pub(super) received: AtomicU64,
     pub(super) sent: AtomicU64,
+    pub(super) pulse: Pulse,
     peer_addr: SocketAddr,
     since: Instant,
     stop: Notify,
@@ -126,6 +128,7 @@ impl Registry {
             key,
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
+            pulse: Pulse::default(),
             peer_addr,
             since: Instant::now(),
             stop: Notify::new(),

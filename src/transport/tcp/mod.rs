@@ -2,6 +2,7 @@
 //!
 //! | file | idea |
 //! |---|---|
+//! | `alive` | whether the other side is still there |
 //! | `builder` | settings, and the listening socket |
 //! | `address` | where a peer is |
 //! | `dial` | opening a connection |
@@ -27,6 +28,7 @@
 
 mod accept;
 mod address;
+mod alive;
 mod builder;
 mod connection;
 mod dial;
@@ -119,6 +121,7 @@ struct Counts {
     misbehaved: AtomicU64,
     goodbyes: AtomicU64,
     lost: AtomicU64,
+    silent: AtomicU64,
     accept_errors: AtomicU64,
 }
 
@@ -148,6 +151,8 @@ pub struct InboundCounts {
     pub goodbyes: u64,
     /// Open connections that ended without a goodbye: the dialer died, or the way to it broke.
     pub lost: u64,
+    /// Open connections dropped because nothing came over them for the keepalive's dead timeout.
+    pub silent: u64,
     /// Accepts that failed on this side; with no descriptors left, one for each rest of the accept loop.
     pub accept_errors: u64,
 }
@@ -201,6 +206,7 @@ impl Tcp {
             misbehaved: count(&counts.misbehaved),
             goodbyes: count(&counts.goodbyes),
             lost: count(&counts.lost),
+            silent: count(&counts.silent),
             accept_errors: count(&counts.accept_errors),
         }
     }

@@ -39,8 +39,9 @@ async fn run(mut last: Last, mut stream: TcpStream, mut gone: watch::Receiver<()
     let link = last.link.clone();
     let (mut from, mut to) = stream.split();
     let (mut unsent, mut farewell) = (Unsent::default(), None);
+    let mut heard = link.pulse.listen(&mut from);
     let why = tokio::select! {
-        error = receive(&link, &mut from) => Some(broken(&link, error)),
+        error = receive(&link, &mut heard) => Some(broken(&link, error)),
         error = send(&link, &mut to, &mut unsent) => Some(broken(&link, error)),
         ending = ending(&link) => match ending {
             Ending::Goodbye(why) => {
@@ -50,9 +51,10 @@ async fn run(mut last: Last, mut stream: TcpStream, mut gone: watch::Receiver<()
             Ending::Now => None,
             Ending::Cut => Some(TcpError::Cut { peer: link.peer.clone(), address: link.address.clone() }),
         },
+        () = link.pulse.stops(link.keepalive, || link.ping()) => Some(link.silent()),
         _ = gone.changed() => Some(last.transport_gone()),
     };
-    if matches!(why, Some(TcpError::Cut { .. })) {
+    if matches!(why, Some(TcpError::Cut { .. } | TcpError::Silent { .. })) {
         super::reset_on_close(&stream);
     }
     last.end(why.map(Arc::new));
@@ -153,6 +155,7 @@ async fn send(link: &Link, to: &mut (impl AsyncWrite + Unpin), unsent: &mut Unse
         if let Err(error) = unsent.send(to).await {
             return error.into();
         }
+        link.pulse.sent();
         link.lock().notes_in_flight = 0;
     }
 }
@@ -164,6 +167,9 @@ fn fill(link: &Link, out: &mut Vec<u8>, stream: &mut Option<Stream>) -> bool {
     std::mem::swap(out, &mut queue.notes);
     queue.notes_in_flight = out.len();
     queue.ping_waits = false;
+    if let Some(ping) = queue.pong_for.take() {
+        link.codec.encode(&Frame::Pong(ping), out);
+    }
     while stream.is_none() && out.len() < queue.notes_in_flight + CHUNK {
         let Some(post) = queue.waiting.pop_front() else { break };
         *stream = begin(link, &mut queue, post, out);
@@ -245,6 +251,7 @@ fn take(link: &Link, frame: Frame<'_>) -> Result<(), WireError> {
             // A ping of which no probe is left any more is answered too.
             link.lock().probes.retain(|probe| probe.ping != nonce || probe.pong.try_send(()).is_err());
         }
+        Frame::Ping(nonce) => link.answer(nonce),
         Frame::Goodbye { code } => return Err(WireError::Goodbye(Farewell::from_code(code))),
         _ => return Err(Misbehaviour::WrongSide.into()),
     }
@@ -408,12 +415,16 @@ mod tests {
     #[test]
     fn a_peer_that_takes_nothing_has_one_ping_waiting_however_often_it_is_probed() {
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        let link = Link::new(PeerName::new("b").unwrap(), "b".into(), Generation(7), address, 100, 1000);
+        let settings = crate::transport::tcp::builder::Settings { outbound_queue: 1000, ..Default::default() };
+        let link = Link::new(PeerName::new("b").unwrap(), "b".into(), Generation(7), address, 100, &settings);
         let clock = crate::clock::Clock::system();
+        for ping in 0..100 {
+            link.answer(ping);
+        }
         for _ in 0..100 {
             assert_eq!(link.probe(Instant::now(), &clock), Liveness::Dead);
         }
-        assert_eq!(link.lock().notes.len(), HEADER + 8);
+        assert_eq!(link.lock().notes.len(), HEADER + 8, "and it is answered once, however often it pings");
         assert!(link.lock().probes.is_empty(), "a probe that has ended leaves nothing");
 
         std::thread::scope(|scope| {

@@ -33,6 +33,7 @@ enum Answer {
     Ack(TransferId, Option<Refusal>),
     Page(TransferId, Loan),
     Pong(u64),
+    Ping,
 }
 
 /// A write of which bytes are still to come.
@@ -54,6 +55,8 @@ pub(super) async fn serve(place: Place, mut stream: TcpStream, shared: &Shared, 
     let reads = Reads::default();
     let source = shared.inbox.source(shared.settings.inbox_capacity);
     let (mut from, mut to) = stream.split();
+    let ping = to_writer.clone();
+    let mut heard = live.pulse.listen(&mut from);
     let reader = Reader { live, shared, source, answers: to_writer, reads: &reads, writes: HashMap::new() };
     let (say_goodbye, goodbye) = watch::channel(None);
     let mut closing = shared.closing.subscribe();
@@ -62,7 +65,7 @@ pub(super) async fn serve(place: Place, mut stream: TcpStream, shared: &Shared, 
     {
         let mut writing = pin!(write(live, codec, answers, &reads, &mut to, goodbye));
         tokio::select! {
-            error = reader.run(codec, &mut from) => Counts::add(match error {
+            error = reader.run(codec, &mut heard) => Counts::add(match error {
                 WireError::Goodbye(_) => &counts.goodbyes,
                 WireError::Peer(_) => &counts.misbehaved,
                 WireError::End | WireError::Io(_) => &counts.lost,
@@ -73,6 +76,11 @@ pub(super) async fn serve(place: Place, mut stream: TcpStream, shared: &Shared, 
                 Stop::Reset => stopped = Some(Stop::Reset),
             },
             _ = closing.wait_for(|closing| *closing) => farewell = Some(Farewell::Shutdown),
+            // A ping that finds no room need not be sent: there is more than enough under way.
+            () = live.pulse.stops(shared.settings.keepalive, move || drop(ping.try_send(Answer::Ping))) => {
+                Counts::add(&counts.silent);
+                stopped = Some(Stop::Reset);
+            }
             _ = gone.changed() => {}
         }
         // Nothing is read any more, so nothing more lands here.
@@ -136,6 +144,7 @@ impl Reader<'_> {
             Frame::Notify(bytes) => {
                 let key = &self.live.key;
                 let (from, incarnation, generation) = (key.name.clone(), key.incarnation, key.generation);
+                let _deaf = self.live.pulse.deaf();
                 self.source.push(Notification::new(from, Some(incarnation), Some(generation), bytes.to_vec())).await;
             }
             Frame::Write { transfer, page } => {
@@ -177,6 +186,7 @@ impl Reader<'_> {
                 self.answer(answer).await;
             }
             Frame::Ping(nonce) => self.answer(Answer::Pong(nonce)).await,
+            Frame::Pong(_) => {}
             Frame::Goodbye { code } => return Err(WireError::Goodbye(Farewell::from_code(code))),
             _ => return Err(Misbehaviour::WrongSide.into()),
         }
@@ -201,8 +211,13 @@ impl Reader<'_> {
     }
 
     async fn answer(&self, answer: Answer) {
-        // The writing half is a part of the same task: it is gone only when this is.
-        let _ = self.answers.send(answer).await;
+        if let Err(mpsc::error::TrySendError::Full(answer)) = self.answers.try_send(answer) {
+            // Nothing is read meanwhile: that what we send is taken must do as a sign of life.
+            self.live.pulse.watch_sends(true);
+            // The writing half is a part of the same task: it is gone only when this is.
+            let _ = self.answers.send(answer).await;
+            self.live.pulse.watch_sends(false);
+        }
     }
 }
 
@@ -238,6 +253,7 @@ async fn write(
         match answer {
             Answer::Ack(transfer, refusal) => codec.encode(&Frame::Ack { transfer, refusal }, &mut out),
             Answer::Pong(nonce) => codec.encode(&Frame::Pong(nonce), &mut out),
+            Answer::Ping => codec.encode(&Frame::Ping(0), &mut out),
             Answer::Page(transfer, loan) => {
                 let mut at = 0;
                 let refusal = loop {
@@ -281,6 +297,7 @@ fn chunk(codec: Codec, transfer: TransferId, loan: &Loan, at: &mut usize, out: &
 
 async fn flush(live: &Live, out: &mut Vec<u8>, to: &mut (impl AsyncWrite + Unpin)) -> bool {
     let sent = to.write_all(out).await.is_ok();
+    live.pulse.sent();
     live.sent.fetch_add(out.len() as u64, Ordering::Relaxed);
     out.clear();
     sent

@@ -25,8 +25,8 @@ def page(length):
 
 number = struct.Struct("<Q").pack
 frames = {
-    "notify": frame(1, b"pages ready"),
-    "empty": frame(1, b""),
+    "notify": frame(1, number(1) + b"pages ready"),
+    "empty": frame(1, number(2)),
     "write": frame(2, number(1) + page(5)) + frame(3, number(1) + b"12345"),
     "read": frame(4, number(2) + page(5)),
     "read-data": frame(5, number(2) + b"12345"),
@@ -34,7 +34,7 @@ frames = {
     "ping": frame(7, number(9)) + frame(8, number(9)),
     "goodbye": frame(9, b"\1"),
     "goodbye-unknown": frame(9, b"\xff"),
-    "another-generation": frame(1, b"late", generation=6),
+    "another-generation": frame(1, number(3) + b"late", generation=6),
     "long-claim": struct.pack("<IBQ", 0xFFFFFFFF, 1, 7) + b"x",
     "unknown-kind": frame(99, b""),
 }

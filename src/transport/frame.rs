@@ -10,7 +10,7 @@
 //!           | token 0 or 32 | name                           acceptor → dialer
 //! proof     32                                               dialer → acceptor, after an answer that is a challenge
 //! frame     body length 4 | kind 1 | generation 8 | body
-//!   notify  message                                         dialer → acceptor
+//!   notify  sequence 8 | message                            dialer → acceptor
 //!   write   transfer 8 | page 40                            dialer → acceptor, then its bytes as write data
 //!   read    transfer 8 | page 40                            dialer → acceptor
 //!   ping    nonce 8                                         either way
@@ -20,7 +20,8 @@
 //!   goodbye code 1                                          either way: the last frame of who sends it
 //! ```
 //! Numbers are little-endian. Magic and version keep their places in every version, so that two versions can tell each
-//! other apart. Each frame repeats the dialer's generation: bytes that were meant for another connection never count.
+//! other apart. A frame of an unknown kind is skipped, so a peer may send kinds that are new. Each frame repeats the dialer's
+//! generation: bytes that were meant for another connection never count.
 //!
 //! With a shared secret a handshake is `hello, challenge, proof, answer`; without one it is `hello, answer`. A nonce or a
 //! token is there exactly if the handshake has come to it, so each message has one encoding.
@@ -110,7 +111,12 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// A message for the inbox.
-    Notify(&'a [u8]),
+    Notify {
+        /// Grows with each message of the connection.
+        sequence: u64,
+        /// The message.
+        message: &'a [u8],
+    },
     /// A remote write begins; `page.len` bytes of write data follow.
     Write {
         /// The dialer's number for it.
@@ -154,6 +160,13 @@ pub enum Frame<'a> {
     Goodbye {
         /// Why: see [`Farewell::from_code`].
         code: u8,
+    },
+    /// Something this version has no name for. To be skipped.
+    Unknown {
+        /// The kind it has.
+        kind: u8,
+        /// What it says.
+        body: &'a [u8],
     },
 }
 
@@ -229,12 +242,6 @@ pub enum FrameError {
     Verdict {
         /// The code.
         code: u8,
-    },
-    /// This version knows no such frame.
-    #[error("unknown frame kind {kind}")]
-    Kind {
-        /// The kind.
-        kind: u8,
     },
     /// The frame belongs to another connection.
     #[error("a frame of {theirs} on the connection of {ours}")]
@@ -370,14 +377,14 @@ impl Codec {
 
     /// The longest frame, in bytes.
     pub const fn max_frame(&self) -> usize {
-        let data = NUMBER + CHUNK;
-        HEADER.saturating_add(if self.max_notification > data { self.max_notification } else { data })
+        let longest = if self.max_notification > CHUNK { self.max_notification } else { CHUNK };
+        (HEADER + NUMBER).saturating_add(longest)
     }
 
     /// Reads one frame from the start of `bytes`. A header is checked as soon as it is there, before its body comes.
     ///
     /// # Errors
-    /// [`FrameError::Kind`], [`FrameError::Generation`], [`FrameError::Length`] or [`FrameError::Refusal`]: where the next
+    /// [`FrameError::Generation`], [`FrameError::Length`] or [`FrameError::Refusal`]: where the next
     /// frame begins can't be told any more. Close the connection.
     pub fn decode<'a>(&self, bytes: &'a [u8]) -> Result<Decoded<Frame<'a>>, FrameError> {
         match self.measure(bytes)? {
@@ -392,13 +399,13 @@ impl Codec {
         let Some(header) = bytes.get(..HEADER) else { return Ok(None) };
         let (len, kind) = (u32::from_le_bytes([header[0], header[1], header[2], header[3]]), header[4]);
         let (min, max) = match kind {
-            kind::NOTIFY => (0, self.max_notification),
+            kind::NOTIFY => (NUMBER, self.max_notification.saturating_add(NUMBER)),
             kind::WRITE | kind::READ => (NUMBER + RemoteSlice::ENCODED, NUMBER + RemoteSlice::ENCODED),
             kind::WRITE_DATA | kind::READ_DATA => (NUMBER + 1, NUMBER + CHUNK),
             kind::ACK => (NUMBER + 1, NUMBER + 1),
             kind::PING | kind::PONG => (NUMBER, NUMBER),
             kind::GOODBYE => (1, 1),
-            _ => return Err(FrameError::Kind { kind }),
+            _ => (0, self.max_frame() - HEADER),
         };
         let theirs = Generation(number(header, 5));
         if theirs != self.generation {
@@ -416,8 +423,9 @@ impl Codec {
     pub fn encode(&self, frame: &Frame<'_>, out: &mut Vec<u8>) {
         let number = |out: &mut Vec<u8>, number: u64| out.extend_from_slice(&number.to_le_bytes());
         match *frame {
-            Frame::Notify(message) => {
-                self.header(kind::NOTIFY, message.len(), out);
+            Frame::Notify { sequence, message } => {
+                self.header(kind::NOTIFY, NUMBER + message.len(), out);
+                number(out, sequence);
                 out.extend_from_slice(message);
             }
             Frame::Write { transfer, page } | Frame::Read { transfer, page } => {
@@ -446,6 +454,10 @@ impl Codec {
             Frame::Goodbye { code } => {
                 self.header(kind::GOODBYE, 1, out);
                 out.push(code);
+            }
+            Frame::Unknown { kind, body } => {
+                self.header(kind, body.len(), out);
+                out.extend_from_slice(body);
             }
         }
     }
@@ -492,21 +504,21 @@ mod kind {
 fn parse(frame: &[u8]) -> Result<Frame<'_>, FrameError> {
     let (kind, body) = (frame[4], &frame[HEADER..]);
     match kind {
-        kind::NOTIFY => return Ok(Frame::Notify(body)),
         kind::GOODBYE => return Ok(Frame::Goodbye { code: body[0] }),
-        _ => {}
+        kind::NOTIFY..kind::GOODBYE => {}
+        kind => return Ok(Frame::Unknown { kind, body }),
     }
     let (first, rest) = (number(body, 0), &body[NUMBER..]);
     let transfer = TransferId(first);
     Ok(match kind {
+        kind::NOTIFY => Frame::Notify { sequence: first, message: rest },
         kind::WRITE => Frame::Write { transfer, page: page(rest) },
         kind::READ => Frame::Read { transfer, page: page(rest) },
         kind::WRITE_DATA => Frame::WriteData { transfer, bytes: rest },
         kind::READ_DATA => Frame::ReadData { transfer, bytes: rest },
         kind::ACK => Frame::Ack { transfer, refusal: refusal(rest[0])? },
         kind::PING => Frame::Ping(first),
-        kind::PONG => Frame::Pong(first),
-        kind => return Err(FrameError::Kind { kind }),
+        _ => Frame::Pong(first),
     })
 }
 
@@ -579,8 +591,8 @@ mod tests {
     fn frames() -> Vec<Frame<'static>> {
         let transfer = TransferId(u64::MAX - 1);
         vec![
-            Frame::Notify(b""),
-            Frame::Notify(b"pages ready"),
+            Frame::Notify { sequence: 1, message: b"" },
+            Frame::Notify { sequence: u64::MAX, message: b"pages ready" },
             Frame::Write { transfer, page: page() },
             Frame::WriteData { transfer, bytes: &[9; CHUNK] },
             Frame::Read { transfer, page: page() },
@@ -591,6 +603,8 @@ mod tests {
             Frame::Pong(u64::MAX),
             Frame::Goodbye { code: Farewell::Shutdown as u8 },
             Frame::Goodbye { code: 200 },
+            Frame::Unknown { kind: 0, body: b"" },
+            Frame::Unknown { kind: 255, body: &[1; NUMBER + CHUNK] },
         ]
     }
 
@@ -677,8 +691,10 @@ mod tests {
     #[test]
     fn a_length_is_refused_before_its_body_comes() {
         for (frame, len) in [
-            (Frame::Notify(b""), 1001),
-            (Frame::Notify(b""), u32::MAX),
+            (Frame::Notify { sequence: 1, message: b"" }, 1009),
+            (Frame::Notify { sequence: 1, message: b"" }, 7),
+            (Frame::Notify { sequence: 1, message: b"" }, u32::MAX),
+            (Frame::Unknown { kind: 99, body: b"" }, 8 + CHUNK as u32 + 1),
             (Frame::Write { transfer: TransferId(1), page: page() }, 47),
             (Frame::Read { transfer: TransferId(1), page: page() }, 49),
             (Frame::WriteData { transfer: TransferId(1), bytes: b"x" }, 8),
@@ -706,11 +722,6 @@ mod tests {
 
     #[test]
     fn unknown_numbers_are_refused() {
-        let mut bytes = encoded(&Frame::Ping(1));
-        bytes[4] = 0;
-        assert_eq!(CODEC.decode(&bytes), Err(FrameError::Kind { kind: 0 }));
-        bytes[4] = 99;
-        assert_eq!(CODEC.decode(&bytes), Err(FrameError::Kind { kind: 99 }));
         let mut bytes = encoded(&Frame::Ack { transfer: TransferId(1), refusal: None });
         *bytes.last_mut().unwrap() = 200;
         assert_eq!(CODEC.decode(&bytes), Err(FrameError::Refusal { code: 200 }));

@@ -204,7 +204,8 @@ pub trait DataPlane: Transport {
     /// The most bytes one notification may carry.
     fn max_notification(&self) -> usize;
 
-    /// Sends one message: at most once, in order per connection. `Ok` means accepted, not delivered.
+    /// Sends one message: at most once, in order per connection. `Ok` means accepted, not delivered; a receiver may drop what
+    /// comes over one connection once a newer one of the same sender has come.
     ///
     /// # Errors
     /// The table hands the error to the caller and never sends again by itself. Of class [`ErrorClass::PeerBroken`],

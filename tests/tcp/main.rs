@@ -5,6 +5,7 @@ mod connects;
 mod ends;
 mod goodbyes;
 mod liars;
+mod notifications;
 mod ordinary;
 mod pages;
 mod refused;

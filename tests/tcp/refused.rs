@@ -87,7 +87,7 @@ fn a_full_queue_is_busy_and_nothing_of_the_message_was_sent() {
     }
     eventually("there is room again", || a.notify(&connection, b"again").is_ok());
     let bytes = raw.next();
-    assert!(matches!(raw.codec.decode(&bytes), Ok(Decoded::Frame(Frame::Notify(b"again"), _))));
+    assert!(matches!(raw.codec.decode(&bytes), Ok(Decoded::Frame(Frame::Notify { message: b"again", .. }, _))));
 }
 
 #[test]

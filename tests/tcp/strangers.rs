@@ -98,7 +98,7 @@ fn a_dialer_beyond_max_inbound_is_refused_as_busy_until_one_leaves() {
 fn messages_left_behind_by_connections_that_are_gone_count_against_new_ones() {
     let b = builder("b").max_inbound(1).inbox_capacity(1).bind("127.0.0.1:0").unwrap();
     let mut raw = Raw::welcome(&b, "a");
-    raw.frame(Frame::Notify(b"left behind"));
+    raw.frame(Frame::Notify { sequence: 1, message: b"left behind" });
     drop(raw);
     eventually("it has gone", || b.inbound().is_empty() && b.inbox().len() == 1);
     assert_eq!(Raw::hello(&b, "a", generation()).1.verdict, Verdict::Full);
@@ -176,21 +176,23 @@ fn frames_that_no_peer_may_send_cost_the_connection_and_nobody_else() {
     type Attack<'a> = (&'static str, &'a dyn Fn(Codec) -> Vec<u8>);
     let attacks: [Attack<'_>; 9] = [
         ("oversized", &|codec| {
-            let mut bytes = encoded(codec, Frame::Notify(b""));
+            let mut bytes = encoded(codec, Frame::Notify { sequence: 1, message: b"" });
             bytes[..4].fill(0xff);
             bytes
         }),
         ("over the limit of notifications", &|codec| {
-            let mut bytes = encoded(codec, Frame::Notify(b""));
-            bytes[..4].copy_from_slice(&(64 * 1024 + 1_u32).to_le_bytes());
+            let mut bytes = encoded(codec, Frame::Notify { sequence: 1, message: b"" });
+            bytes[..4].copy_from_slice(&(64 * 1024 + 8 + 1_u32).to_le_bytes());
             bytes
         }),
-        ("unknown kind", &|codec| {
-            let mut bytes = encoded(codec, Frame::Ping(1));
-            bytes[4] = 99;
+        ("an unknown kind, oversized", &|codec| {
+            let mut bytes = encoded(codec, Frame::Unknown { kind: 99, body: b"" });
+            bytes[..4].copy_from_slice(&(64 * 1024 + 8 + 1_u32).to_le_bytes());
             bytes
         }),
-        ("another generation", &|_| encoded(Codec::new(Generation(u64::MAX), 100), Frame::Notify(b"old"))),
+        ("another generation", &|_| {
+            encoded(Codec::new(Generation(u64::MAX), 100), Frame::Notify { sequence: 1, message: b"old" })
+        }),
         ("wrong side", &|codec| encoded(codec, Frame::Ack { transfer: T, refusal: None })),
         ("data of nothing", &|codec| encoded(codec, Frame::WriteData { transfer: T, bytes: b"x" })),
         ("more data than said", &|codec| {
@@ -211,7 +213,7 @@ fn frames_that_no_peer_may_send_cost_the_connection_and_nobody_else() {
         eventually(what, || b.inbound_counts().misbehaved == at as u64 + 1 && b.inbound().len() == 1);
     }
     let mut truncated = Raw::welcome(&b, "evil");
-    truncated.bytes(&encoded(truncated.codec, Frame::Notify(b"whole"))[..HEADER + 2]);
+    truncated.bytes(&encoded(truncated.codec, Frame::Notify { sequence: 1, message: b"whole" })[..HEADER + 2]);
     drop(truncated);
     eventually("truncated", || b.inbound_counts().misbehaved == attacks.len() as u64 + 1);
     assert!(b.inbox().is_empty(), "nothing of it was delivered");
@@ -245,7 +247,7 @@ fn a_flooder_is_held_back_alone_and_loses_nothing() {
 fn a_connection_held_back_by_the_inbox_can_still_be_cut() {
     let b = builder("b").inbox_capacity(1).bind("127.0.0.1:0").unwrap();
     let mut raw = Raw::welcome(&b, "a");
-    (0..10).for_each(|_| raw.frame(Frame::Notify(b"more")));
+    (1..=10).for_each(|sequence| raw.frame(Frame::Notify { sequence, message: b"more" }));
     eventually("its share is full", || b.inbox().len() == 1);
     assert_eq!(b.cut_inbound_of(&name("a")), 1);
     eventually("it is gone", || b.inbound().is_empty());

@@ -18,6 +18,7 @@ use crate::transport::{Liveness, Reporter};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,6 +26,8 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
+/// Bytes of a notification beside its message.
+const NOTE_COST: usize = HEADER + 8;
 /// How long a close at its deadline waits for the task to have dropped its socket: it has nothing else to do by then.
 const UNDO: Duration = Duration::from_secs(1);
 /// What a transfer that waits for its turn counts in the queue, in bytes: its place, not its pages.
@@ -85,6 +88,7 @@ pub(super) struct Link {
     pub(super) keepalive: Option<Keepalive>,
     pub(super) pulse: Pulse,
     pub(super) codec: Codec,
+    pub(super) unknown_frames: Arc<AtomicU64>,
     queue: Mutex<Queue>,
     /// There is something to send.
     pub(super) work: Notify,
@@ -105,6 +109,8 @@ pub(super) struct Queue {
     pub(super) running: HashMap<TransferId, Running>,
     pub(super) probes: Vec<Probe>,
     probes_begun: u64,
+    /// The number of the last notification.
+    sequence: u64,
     /// The number of the last ping.
     pings: u64,
     /// The last ping is in `notes`. A further probe waits for its pong too: nothing has been asked yet, so a peer that takes
@@ -164,6 +170,7 @@ impl Link {
         peer_addr: SocketAddr,
         max_notification: usize,
         settings: &Settings,
+        unknown_frames: Arc<AtomicU64>,
     ) -> Self {
         Link {
             peer,
@@ -175,6 +182,7 @@ impl Link {
             keepalive: settings.keepalive,
             pulse: Pulse::default(),
             codec: Codec::new(generation, max_notification),
+            unknown_frames,
             queue: Mutex::default(),
             work: Notify::new(),
             end: Notify::new(),
@@ -200,8 +208,10 @@ impl Link {
             let (peer, max) = (self.peer.clone(), self.max_notification);
             return Err(TcpError::TooLong { peer, len: message.len(), max });
         }
-        let mut queue = self.admit(HEADER + message.len())?;
-        self.codec.encode(&Frame::Notify(message), &mut queue.notes);
+        let mut queue = self.admit(NOTE_COST + message.len())?;
+        queue.sequence += 1;
+        let sequence = queue.sequence;
+        self.codec.encode(&Frame::Notify { sequence, message }, &mut queue.notes);
         self.wake(queue);
         Ok(())
     }

@@ -115,7 +115,8 @@ impl Dial {
         };
         let settings = &self.shared.settings;
         let max_notification = settings.max_notification.min(answer.max_notification as usize);
-        let link = Link::new(peer, address, self.generation, peer_addr, max_notification, settings);
+        let unknown_frames = self.shared.counts.unknown_frames.clone();
+        let link = Link::new(peer, address, self.generation, peer_addr, max_notification, settings, unknown_frames);
         let connection = link.start(stream, self.reporter, self.gone, &self.on);
         Ok(Connected { connection, incarnation: Some(answer.incarnation) })
     }

@@ -50,6 +50,8 @@ pub(super) struct Live {
     pub(super) received: AtomicU64,
     pub(super) sent: AtomicU64,
     pub(super) pulse: Pulse,
+    /// The newest generation that the same boot of the same peer has connected with.
+    newest: Arc<AtomicU64>,
     peer_addr: SocketAddr,
     since: Instant,
     stop: Notify,
@@ -64,6 +66,11 @@ pub(super) enum Stop {
 }
 
 impl Live {
+    /// Whether its dialer has connected again since: what comes here now is old.
+    pub(super) fn is_superseded(&self) -> bool {
+        self.key.generation.0 < self.newest.load(Ordering::Acquire)
+    }
+
     /// Resolves when somebody wants the connection ended.
     pub(super) async fn stopped(&self) -> Stop {
         loop {
@@ -88,6 +95,8 @@ impl Live {
 #[derive(Debug)]
 pub(super) struct Registry {
     live: DashMap<InboundKey, Arc<Live>>,
+    /// How many connections each boot of each peer has, and its newest generation.
+    boots: DashMap<(PeerName, Incarnation), (usize, Arc<AtomicU64>)>,
     /// Places taken, also by connections that are about to be listed.
     taken: AtomicUsize,
     limit: usize,
@@ -100,6 +109,7 @@ impl Registry {
     pub(super) fn new(limit: usize) -> Self {
         Registry {
             live: DashMap::new(),
+            boots: DashMap::new(),
             taken: AtomicUsize::new(0),
             limit,
             waiting: Mutex::new(()),
@@ -123,12 +133,20 @@ impl Registry {
             self.taken.fetch_sub(1, Ordering::AcqRel);
             return Err(Verdict::Duplicate);
         };
+        let newest = {
+            let mut boot = self.boots.entry((key.name.clone(), key.incarnation)).or_default();
+            boot.0 += 1;
+            boot.1.clone()
+        };
+        // Before the dialer is told that it is in: nothing of it is queued before what is older is refused.
+        newest.fetch_max(key.generation.0, Ordering::AcqRel);
         let live = Arc::new(Live {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             key,
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             pulse: Pulse::default(),
+            newest,
             peer_addr,
             since: Instant::now(),
             stop: Notify::new(),
@@ -181,7 +199,14 @@ pub(super) struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.grants.inbound_closed(self.live.id);
-        self.registry.live.remove(&self.live.key);
+        let key = &self.live.key;
+        self.registry.live.remove(key);
+        if let Entry::Occupied(mut boot) = self.registry.boots.entry((key.name.clone(), key.incarnation)) {
+            boot.get_mut().0 -= 1;
+            if boot.get().0 == 0 {
+                boot.remove();
+            }
+        }
         self.registry.taken.fetch_sub(1, Ordering::AcqRel);
         drop(lock(&self.registry.waiting));
         self.registry.left.notify_all();

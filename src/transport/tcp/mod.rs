@@ -122,6 +122,9 @@ struct Counts {
     goodbyes: AtomicU64,
     lost: AtomicU64,
     silent: AtomicU64,
+    duplicates: AtomicU64,
+    outdated: AtomicU64,
+    unknown_frames: Arc<AtomicU64>,
     accept_errors: AtomicU64,
 }
 
@@ -153,6 +156,12 @@ pub struct InboundCounts {
     pub lost: u64,
     /// Open connections dropped because nothing came over them for the keepalive's dead timeout.
     pub silent: u64,
+    /// Messages dropped because they, or later ones of the same connection, had come before.
+    pub duplicates: u64,
+    /// Messages dropped because their sender had connected again, with a newer generation, before they came.
+    pub outdated: u64,
+    /// Frames skipped because this version does not know their kind, on connections in both directions.
+    pub unknown_frames: u64,
     /// Accepts that failed on this side; with no descriptors left, one for each rest of the accept loop.
     pub accept_errors: u64,
 }
@@ -207,6 +216,9 @@ impl Tcp {
             goodbyes: count(&counts.goodbyes),
             lost: count(&counts.lost),
             silent: count(&counts.silent),
+            duplicates: count(&counts.duplicates),
+            outdated: count(&counts.outdated),
+            unknown_frames: count(&counts.unknown_frames),
             accept_errors: count(&counts.accept_errors),
         }
     }

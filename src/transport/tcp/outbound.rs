@@ -13,6 +13,7 @@ use crate::transport::Reporter;
 use crate::transport::frame::{CHUNK, Direction, Farewell, Frame};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -252,6 +253,7 @@ fn take(link: &Link, frame: Frame<'_>) -> Result<(), WireError> {
             link.lock().probes.retain(|probe| probe.ping != nonce || probe.pong.try_send(()).is_err());
         }
         Frame::Ping(nonce) => link.answer(nonce),
+        Frame::Unknown { .. } => drop(link.unknown_frames.fetch_add(1, Ordering::Relaxed)),
         Frame::Goodbye { code } => return Err(WireError::Goodbye(Farewell::from_code(code))),
         _ => return Err(Misbehaviour::WrongSide.into()),
     }
@@ -330,7 +332,7 @@ mod tests {
         CloseContext, CloseReason, Closed, ConnectContext, DataPlane, Liveness, Reported, Transport, TransportError,
     };
     use std::sync::Mutex;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicBool;
     use std::time::Instant;
 
     const LONG: Duration = Duration::from_secs(30);
@@ -416,7 +418,8 @@ mod tests {
     fn a_peer_that_takes_nothing_has_one_ping_waiting_however_often_it_is_probed() {
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let settings = crate::transport::tcp::builder::Settings { outbound_queue: 1000, ..Default::default() };
-        let link = Link::new(PeerName::new("b").unwrap(), "b".into(), Generation(7), address, 100, &settings);
+        let link =
+            Link::new(PeerName::new("b").unwrap(), "b".into(), Generation(7), address, 100, &settings, Arc::default());
         let clock = crate::clock::Clock::system();
         for ping in 0..100 {
             link.answer(ping);

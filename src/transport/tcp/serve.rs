@@ -5,7 +5,7 @@
 //! also stops when the inbox has no room for this peer.
 
 use super::error::Misbehaviour;
-use super::inbound::{Live, Place, Stop};
+use super::inbound::{InboundKey, Live, Place, Stop};
 use super::outbound::LINGER;
 use super::wire::{FrameReader, WireError, until_end};
 use super::{Counts, Shared};
@@ -57,7 +57,8 @@ pub(super) async fn serve(place: Place, mut stream: TcpStream, shared: &Shared, 
     let (mut from, mut to) = stream.split();
     let ping = to_writer.clone();
     let mut heard = live.pulse.listen(&mut from);
-    let reader = Reader { live, shared, source, answers: to_writer, reads: &reads, writes: HashMap::new() };
+    let reader =
+        Reader { live, shared, source, answers: to_writer, reads: &reads, writes: HashMap::new(), sequence: 0 };
     let (say_goodbye, goodbye) = watch::channel(None);
     let mut closing = shared.closing.subscribe();
     let (counts, mut stopped) = (&shared.counts, None);
@@ -120,6 +121,8 @@ struct Reader<'a> {
     answers: mpsc::Sender<Answer>,
     reads: &'a Reads,
     writes: HashMap<TransferId, Write>,
+    /// Of the last message.
+    sequence: u64,
 }
 
 impl Reader<'_> {
@@ -141,12 +144,8 @@ impl Reader<'_> {
 
     async fn take(&mut self, frame: Frame<'_>) -> Result<(), WireError> {
         match frame {
-            Frame::Notify(bytes) => {
-                let key = &self.live.key;
-                let (from, incarnation, generation) = (key.name.clone(), key.incarnation, key.generation);
-                let _deaf = self.live.pulse.deaf();
-                self.source.push(Notification::new(from, Some(incarnation), Some(generation), bytes.to_vec())).await;
-            }
+            Frame::Notify { sequence, message } => self.notified(sequence, message).await,
+            Frame::Unknown { .. } => Counts::add(&self.shared.counts.unknown_frames),
             Frame::Write { transfer, page } => {
                 if self.runs(transfer) {
                     self.answer(Answer::Ack(transfer, Some(Refusal::DuplicateTransfer))).await;
@@ -191,6 +190,27 @@ impl Reader<'_> {
             _ => return Err(Misbehaviour::WrongSide.into()),
         }
         Ok(())
+    }
+
+    /// Queues a message, once there is room for it, unless it is old.
+    async fn notified(&mut self, sequence: u64, message: &[u8]) {
+        let counts = &self.shared.counts;
+        if sequence <= self.sequence {
+            return Counts::add(&counts.duplicates);
+        }
+        self.sequence = sequence;
+        let InboundKey { name, incarnation, generation } = self.live.key.clone();
+        let mut next = Notification::new(name, Some(incarnation), Some(generation), message.to_vec());
+        next = next.with_sequence(sequence);
+        let _deaf = self.live.pulse.deaf();
+        loop {
+            self.source.room(next.bytes.len()).await;
+            match self.source.try_push_if(next, || !self.live.is_superseded()) {
+                Ok(true) => return,
+                Ok(false) => return Counts::add(&counts.outdated),
+                Err(back) => next = back,
+            }
+        }
     }
 
     fn runs(&self, transfer: TransferId) -> bool {

@@ -134,7 +134,7 @@ mod tests {
             let data = vec![5; CHUNK];
             let mut bytes = Vec::new();
             for at in 0..20_u64 {
-                CODEC.encode(&Frame::Notify(&at.to_le_bytes()), &mut bytes);
+                CODEC.encode(&Frame::Notify { sequence: at, message: &at.to_le_bytes() }, &mut bytes);
                 let len = if piece == 1 { 300 } else { CHUNK - at as usize };
                 CODEC.encode(&Frame::WriteData { transfer: TransferId(at), bytes: &data[..len] }, &mut bytes);
             }
@@ -142,7 +142,8 @@ mod tests {
             let writer = tokio::spawn(async move { to.write_all(&bytes).await });
             let mut reader = FrameReader::new(CODEC);
             for at in 0..20_u64 {
-                assert_eq!(reader.next(&mut from).await.unwrap().0, Frame::Notify(&at.to_le_bytes()));
+                let note = Frame::Notify { sequence: at, message: &at.to_le_bytes() };
+                assert_eq!(reader.next(&mut from).await.unwrap().0, note);
                 let (frame, _) = reader.next(&mut from).await.unwrap();
                 assert!(matches!(frame, Frame::WriteData { transfer: TransferId(seen), .. } if seen == at));
             }

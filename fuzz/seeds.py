@@ -32,13 +32,14 @@ frames = {
     "read-data": frame(5, number(2) + b"12345"),
     "ack": frame(6, number(1) + b"\0") + frame(6, number(2) + b"\x05"),
     "ping": frame(7, number(9)) + frame(8, number(9)),
+    "cancel": frame(2, number(1) + page(5)) + frame(10, number(1)),
     "goodbye": frame(9, b"\1"),
     "goodbye-unknown": frame(9, b"\xff"),
     "another-generation": frame(1, number(3) + b"late", generation=6),
     "long-claim": struct.pack("<IBQ", 0xFFFFFFFF, 1, 7) + b"x",
     "unknown-kind": frame(99, b""),
 }
-frames["all"] = b"".join(frames[name] for name in ("notify", "write", "read", "read-data", "ack", "ping", "goodbye"))
+frames["all"] = b"".join(frames[name] for name in ("notify", "write", "read", "read-data", "ack", "cancel", "ping", "goodbye"))
 for name, data in frames.items():
     # Generation, limit of notifications, size of the pieces.
     write("frame", name, struct.pack("<BHB", 7, 100, 12) + data)

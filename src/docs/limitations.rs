@@ -5,7 +5,8 @@
 //!   other transports by your own deadlines or by [`Peer::probe`](crate::Peer::probe), then reported. An inbound connection
 //!   whose messages fill its share of the inbox is not read, so a dialer that dies meanwhile is found only once messages are
 //!   received again.
-//! - **It does not cancel transfers.** A transfer ends when the transport says so, when its connection is closed, or as
+//! - **It does not cancel transfers by itself.** A transport may be told to ([`DataPlane::cancel`](crate::DataPlane::cancel)),
+//!   and the far side with it; a transfer ends when the transport says so, when its connection is closed, or as
 //!   `Unknown` at the drain deadline of its failed generation.
 //! - **It authenticates a handshake, not what follows.** Without a [secret](crate::transport::tcp::TcpBuilder::secret) `Tcp`
 //!   binds and dials loopback only, and an inbound name is a claim. With one, each side proves that it knows it; later frames

@@ -9,7 +9,7 @@ use crate::inbox::Inbox;
 use crate::name::PeerName;
 use crate::region::Region;
 use crate::sync::lock;
-use crate::transfer::Post;
+use crate::transfer::{Post, TransferId};
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
@@ -201,6 +201,10 @@ impl<T: DataPlane> DataPlane for Counting<T> {
     fn post(&self, connection: &Self::Connection, post: Post) -> Result<(), T::Error> {
         connection.open.posted();
         self.inner.post(&connection.connection, post)
+    }
+
+    fn cancel(&self, connection: &Self::Connection, transfer: TransferId) {
+        self.inner.cancel(connection, transfer);
     }
 
     fn grants(&self) -> &GrantBook {

@@ -14,6 +14,7 @@
 //!   write   transfer 8 | page 40                            dialer → acceptor, then its bytes as write data
 //!   read    transfer 8 | page 40                            dialer → acceptor
 //!   ping    nonce 8                                         either way
+//!   cancel  transfer 8                                      dialer → acceptor: it gives up a write or a read
 //!   write data, read data   transfer 8 | 1 to CHUNK bytes   dialer → acceptor, acceptor → dialer
 //!   ack     transfer 8 | code 1                             acceptor → dialer: a write or a read is over
 //!   pong    nonce 8                                         either way
@@ -151,6 +152,12 @@ pub enum Frame<'a> {
         transfer: TransferId,
         /// Done, or why the owner of the page refused.
         refusal: Option<Refusal>,
+    },
+    /// The dialer gives up a write or a read: it sends no more data of it, and wants none. An ack follows, of the cancel or
+    /// of the transfer's own end if that came first.
+    Cancel {
+        /// Which.
+        transfer: TransferId,
     },
     /// Asks for a pong.
     Ping(u64),
@@ -405,6 +412,7 @@ impl Codec {
             kind::ACK => (NUMBER + 1, NUMBER + 1),
             kind::PING | kind::PONG => (NUMBER, NUMBER),
             kind::GOODBYE => (1, 1),
+            kind::CANCEL => (NUMBER, NUMBER),
             _ => (0, self.max_frame() - HEADER),
         };
         let theirs = Generation(number(header, 5));
@@ -450,6 +458,10 @@ impl Codec {
             Frame::Ping(nonce) | Frame::Pong(nonce) => {
                 self.header(if matches!(frame, Frame::Ping(_)) { kind::PING } else { kind::PONG }, NUMBER, out);
                 number(out, nonce);
+            }
+            Frame::Cancel { transfer } => {
+                self.header(kind::CANCEL, NUMBER, out);
+                number(out, transfer.0);
             }
             Frame::Goodbye { code } => {
                 self.header(kind::GOODBYE, 1, out);
@@ -498,6 +510,7 @@ mod kind {
     pub(super) const PING: u8 = 7;
     pub(super) const PONG: u8 = 8;
     pub(super) const GOODBYE: u8 = 9;
+    pub(super) const CANCEL: u8 = 10;
 }
 
 /// Takes a frame that `measure` found whole and of the right length for its kind.
@@ -505,7 +518,7 @@ fn parse(frame: &[u8]) -> Result<Frame<'_>, FrameError> {
     let (kind, body) = (frame[4], &frame[HEADER..]);
     match kind {
         kind::GOODBYE => return Ok(Frame::Goodbye { code: body[0] }),
-        kind::NOTIFY..kind::GOODBYE => {}
+        kind::NOTIFY..=kind::CANCEL => {}
         kind => return Ok(Frame::Unknown { kind, body }),
     }
     let (first, rest) = (number(body, 0), &body[NUMBER..]);
@@ -517,6 +530,7 @@ fn parse(frame: &[u8]) -> Result<Frame<'_>, FrameError> {
         kind::WRITE_DATA => Frame::WriteData { transfer, bytes: rest },
         kind::READ_DATA => Frame::ReadData { transfer, bytes: rest },
         kind::ACK => Frame::Ack { transfer, refusal: refusal(rest[0])? },
+        kind::CANCEL => Frame::Cancel { transfer },
         kind::PING => Frame::Ping(first),
         _ => Frame::Pong(first),
     })
@@ -599,6 +613,8 @@ mod tests {
             Frame::ReadData { transfer, bytes: b"x" },
             Frame::Ack { transfer, refusal: None },
             Frame::Ack { transfer, refusal: Some(Refusal::Revoked) },
+            Frame::Ack { transfer, refusal: Some(Refusal::Cancelled) },
+            Frame::Cancel { transfer },
             Frame::Ping(3),
             Frame::Pong(u64::MAX),
             Frame::Goodbye { code: Farewell::Shutdown as u8 },

@@ -20,7 +20,7 @@ use crate::grant::GrantBook;
 use crate::inbox::Inbox;
 use crate::name::{Incarnation, PeerName};
 use crate::region::Region;
-use crate::transfer::Post;
+use crate::transfer::{Post, TransferId};
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -238,6 +238,15 @@ pub trait DataPlane: Transport {
     /// Nothing was sent, nothing touches `post.local`, and `post` was dropped, its completion unused. The table treats the
     /// error as one of [`notify`](Self::notify).
     fn post(&self, connection: &Self::Connection, post: Post) -> Result<(), Self::Error>;
+
+    /// Gives up a transfer that was posted on this connection and whose completion has not come: the peer is told, so that
+    /// neither side moves more of it than is under way. It changes nothing about the end: `completion` is completed when
+    /// nothing touches the local pages any more, soon if the peer answers, with
+    /// [`Refusal::Cancelled`](crate::Refusal::Cancelled) or with whatever came first. One that is over, or unknown, is left
+    /// alone. Never waits; does nothing where the transport can't.
+    fn cancel(&self, connection: &Self::Connection, transfer: TransferId) {
+        let _ = (connection, transfer);
+    }
 
     /// The pages lent to peers: what an inbound read or write is checked against.
     ///

@@ -1,6 +1,7 @@
 //! The `Tcp` transport called directly, without a table: what it promises its callers, and what strangers can't do to it.
 #![cfg(all(feature = "tcp", not(peerage_loom)))]
 
+mod cancels;
 mod connects;
 mod ends;
 mod goodbyes;

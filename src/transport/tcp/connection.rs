@@ -12,7 +12,7 @@ use crate::name::PeerName;
 use crate::region::Slice;
 use crate::state::Generation;
 use crate::sync::lock;
-use crate::transfer::{Completion, Post, TransferId, TransferKind};
+use crate::transfer::{Completion, Outcome, Post, TransferError, TransferId, TransferKind};
 use crate::transport::frame::{Codec, Farewell, Frame, HEADER};
 use crate::transport::{Liveness, Reporter};
 use std::collections::{HashMap, VecDeque};
@@ -107,6 +107,8 @@ pub(super) struct Queue {
     pub(super) waiting: VecDeque<Post>,
     /// Transfers of which something may have been sent.
     pub(super) running: HashMap<TransferId, Running>,
+    /// Of these, those that were given up since the task last looked.
+    pub(super) cancels: Vec<TransferId>,
     pub(super) probes: Vec<Probe>,
     probes_begun: u64,
     /// The number of the last notification.
@@ -143,6 +145,7 @@ pub(super) struct Running {
     pub(super) local: Slice,
     /// Bytes of a write that are in frames, bytes of a read that have arrived.
     pub(super) at: usize,
+    pub(super) cancelled: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -225,6 +228,23 @@ impl Link {
         queue.waiting.push_back(post);
         self.wake(queue);
         Ok(())
+    }
+
+    pub(super) fn cancel(&self, transfer: TransferId) {
+        let mut queue = self.lock();
+        if let Some(at) = queue.waiting.iter().position(|post| post.id == transfer) {
+            let post = queue.waiting.remove(at);
+            drop(queue);
+            if let Some(post) = post {
+                post.completion.complete(Outcome::Failed(TransferError::NotSent));
+            }
+            return;
+        }
+        let running = queue.running.get_mut(&transfer);
+        if running.is_some_and(|running| !std::mem::replace(&mut running.cancelled, true)) {
+            queue.cancels.push(transfer);
+            self.wake(queue);
+        }
     }
 
     pub(super) fn probe(&self, deadline: Instant, clock: &Clock) -> Liveness {

@@ -53,7 +53,7 @@ use crate::inbox::Inbox;
 use crate::name::{Incarnation, PeerName};
 use crate::region::{Region, RegionId};
 use crate::sync::lock;
-use crate::transfer::Post;
+use crate::transfer::{Post, TransferId};
 use crate::transport::{
     Capabilities, CloseContext, CloseReason, Closed, ConnectContext, Connected, DataPlane, Liveness, ProbeContext,
     Transport, frame::Farewell,
@@ -124,6 +124,8 @@ struct Counts {
     silent: AtomicU64,
     duplicates: AtomicU64,
     outdated: AtomicU64,
+    cancelled: AtomicU64,
+    late_data: AtomicU64,
     unknown_frames: Arc<AtomicU64>,
     accept_errors: AtomicU64,
 }
@@ -160,6 +162,10 @@ pub struct InboundCounts {
     pub duplicates: u64,
     /// Messages dropped because their sender had connected again, with a newer generation, before they came.
     pub outdated: u64,
+    /// Transfers that their dialers gave up.
+    pub cancelled: u64,
+    /// Frames of data dropped because their transfer had been given up.
+    pub late_data: u64,
     /// Frames skipped because this version does not know their kind, on connections in both directions.
     pub unknown_frames: u64,
     /// Accepts that failed on this side; with no descriptors left, one for each rest of the accept loop.
@@ -218,6 +224,8 @@ impl Tcp {
             silent: count(&counts.silent),
             duplicates: count(&counts.duplicates),
             outdated: count(&counts.outdated),
+            cancelled: count(&counts.cancelled),
+            late_data: count(&counts.late_data),
             unknown_frames: count(&counts.unknown_frames),
             accept_errors: count(&counts.accept_errors),
         }
@@ -317,6 +325,12 @@ impl DataPlane for Tcp {
 
     fn post(&self, connection: &TcpConnection, post: Post) -> Result<(), TcpError> {
         connection.link().post(post)
+    }
+
+    /// What is sent of a write by then stays in the peer's page. The completion waits for the peer's answer; a peer that
+    /// never gives it is found by the keepalive or by whoever uses the connection.
+    fn cancel(&self, connection: &TcpConnection, transfer: TransferId) {
+        connection.link().cancel(transfer);
     }
 
     fn grants(&self) -> &GrantBook {

@@ -171,6 +171,11 @@ fn fill(link: &Link, out: &mut Vec<u8>, stream: &mut Option<Stream>) -> bool {
     if let Some(ping) = queue.pong_for.take() {
         link.codec.encode(&Frame::Pong(ping), out);
     }
+    for transfer in std::mem::take(&mut queue.cancels) {
+        // Behind all of its data that was sent: nothing reads its pages any more.
+        stream.take_if(|stream| stream.transfer == transfer);
+        link.codec.encode(&Frame::Cancel { transfer }, out);
+    }
     while stream.is_none() && out.len() < queue.notes_in_flight + CHUNK {
         let Some(post) = queue.waiting.pop_front() else { break };
         *stream = begin(link, &mut queue, post, out);
@@ -205,7 +210,7 @@ fn begin(link: &Link, queue: &mut Queue, post: Post, out: &mut Vec<u8>) -> Optio
     link.codec.encode(&frame, out);
     let stream =
         (kind == TransferKind::Write && !local.is_empty()).then(|| Stream { transfer, local: local.clone(), at: 0 });
-    queue.running.insert(transfer, Running { completion, kind, local, at: 0 });
+    queue.running.insert(transfer, Running { completion, kind, local, at: 0, cancelled: false });
     stream
 }
 
@@ -227,9 +232,11 @@ fn take(link: &Link, frame: Frame<'_>) -> Result<(), WireError> {
         Frame::Ack { transfer, refusal } => {
             let mut queue = link.lock();
             let running = queue.running.get(&transfer).ok_or(Misbehaviour::NoSuchTransfer { transfer })?;
-            // A write that is still being cut into chunks still reads its pages; a read may be refused half way.
+            // A write that is still being cut into chunks still reads its pages, until it is given up; a read may be refused
+            // half way.
             let whole = running.at == running.local.len();
-            if !whole && (running.kind == TransferKind::Write || refusal.is_none()) {
+            let gave_up = running.cancelled && refusal.is_some();
+            if !whole && !gave_up && (running.kind == TransferKind::Write || refusal.is_none()) {
                 return Err(Misbehaviour::WrongLength { transfer }.into());
             }
             let over = queue.running.remove(&transfer);

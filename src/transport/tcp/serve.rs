@@ -14,7 +14,7 @@ use crate::inbox::{Notification, Source};
 use crate::sync::lock;
 use crate::transfer::{RemoteSlice, TransferId};
 use crate::transport::frame::{CHUNK, Codec, Direction, Farewell, Frame};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -44,8 +44,8 @@ struct Write {
     len: u64,
 }
 
-/// Reads that are not answered yet; both halves know them.
-type Reads = Mutex<HashSet<TransferId>>;
+/// Reads that are not answered yet, and whether they were given up; both halves know them.
+type Reads = Mutex<HashMap<TransferId, bool>>;
 
 /// Serves until the peer or anybody here ends the connection. `place` is dropped after both halves are gone.
 pub(super) async fn serve(place: Place, mut stream: TcpStream, shared: &Shared, mut gone: watch::Receiver<()>) {
@@ -57,8 +57,16 @@ pub(super) async fn serve(place: Place, mut stream: TcpStream, shared: &Shared, 
     let (mut from, mut to) = stream.split();
     let ping = to_writer.clone();
     let mut heard = live.pulse.listen(&mut from);
-    let reader =
-        Reader { live, shared, source, answers: to_writer, reads: &reads, writes: HashMap::new(), sequence: 0 };
+    let reader = Reader {
+        live,
+        shared,
+        source,
+        answers: to_writer,
+        reads: &reads,
+        writes: HashMap::new(),
+        cancelled: VecDeque::new(),
+        sequence: 0,
+    };
     let (say_goodbye, goodbye) = watch::channel(None);
     let mut closing = shared.closing.subscribe();
     let (counts, mut stopped) = (&shared.counts, None);
@@ -121,6 +129,8 @@ struct Reader<'a> {
     answers: mpsc::Sender<Answer>,
     reads: &'a Reads,
     writes: HashMap<TransferId, Write>,
+    /// Writes that were given up, the last ones: their data may still come.
+    cancelled: VecDeque<TransferId>,
     /// Of the last message.
     sequence: u64,
 }
@@ -158,7 +168,12 @@ impl Reader<'_> {
                 }
             }
             Frame::WriteData { transfer, bytes } => {
-                let write = self.writes.get_mut(&transfer).ok_or(Misbehaviour::NoSuchTransfer { transfer })?;
+                let Some(write) = self.writes.get_mut(&transfer) else {
+                    return match self.cancelled.contains(&transfer) {
+                        true => Ok(Counts::add(&self.shared.counts.late_data)),
+                        false => Err(Misbehaviour::NoSuchTransfer { transfer }.into()),
+                    };
+                };
                 if bytes.len() as u64 > write.len - write.at {
                     return Err(Misbehaviour::WrongLength { transfer }.into());
                 }
@@ -176,7 +191,7 @@ impl Reader<'_> {
                 } else {
                     match self.present(page, Access::Read) {
                         Ok(loan) => {
-                            lock(self.reads).insert(transfer);
+                            lock(self.reads).insert(transfer, false);
                             Answer::Page(transfer, loan)
                         }
                         Err(refusal) => Answer::Ack(transfer, Some(refusal)),
@@ -184,6 +199,7 @@ impl Reader<'_> {
                 };
                 self.answer(answer).await;
             }
+            Frame::Cancel { transfer } => self.cancel(transfer).await,
             Frame::Ping(nonce) => self.answer(Answer::Pong(nonce)).await,
             Frame::Pong(_) => {}
             Frame::Goodbye { code } => return Err(WireError::Goodbye(Farewell::from_code(code))),
@@ -213,9 +229,25 @@ impl Reader<'_> {
         }
     }
 
+    /// Forgets a write, or has the writing half break off a read. One that is over has been answered.
+    async fn cancel(&mut self, transfer: TransferId) {
+        if self.writes.remove(&transfer).is_some() {
+            Counts::add(&self.shared.counts.cancelled);
+            if self.cancelled.len() == MAX_WRITES {
+                self.cancelled.pop_front();
+            }
+            self.cancelled.push_back(transfer);
+            self.answer(Answer::Ack(transfer, Some(Refusal::Cancelled))).await;
+        } else if let Some(gave_up) = lock(self.reads).get_mut(&transfer)
+            && !std::mem::replace(gave_up, true)
+        {
+            Counts::add(&self.shared.counts.cancelled);
+        }
+    }
+
     fn runs(&self, transfer: TransferId) -> bool {
         let reads = lock(self.reads);
-        self.writes.contains_key(&transfer) || reads.contains(&transfer)
+        self.writes.contains_key(&transfer) || reads.contains_key(&transfer)
     }
 
     fn present(&self, page: RemoteSlice, access: Access) -> Result<Loan, Refusal> {
@@ -279,6 +311,9 @@ async fn write(
                 let refusal = loop {
                     if at == loan.len() {
                         break None;
+                    }
+                    if lock(reads).get(&transfer) == Some(&true) {
+                        break Some(Refusal::Cancelled);
                     }
                     if goodbye.borrow().is_some() {
                         break Some(Refusal::Revoked);

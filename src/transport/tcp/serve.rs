@@ -169,10 +169,11 @@ impl Reader<'_> {
             }
             Frame::WriteData { transfer, bytes } => {
                 let Some(write) = self.writes.get_mut(&transfer) else {
-                    return match self.cancelled.contains(&transfer) {
-                        true => Ok(Counts::add(&self.shared.counts.late_data)),
-                        false => Err(Misbehaviour::NoSuchTransfer { transfer }.into()),
-                    };
+                    if !self.cancelled.contains(&transfer) {
+                        return Err(Misbehaviour::NoSuchTransfer { transfer }.into());
+                    }
+                    Counts::add(&self.shared.counts.late_data);
+                    return Ok(());
                 };
                 if bytes.len() as u64 > write.len - write.at {
                     return Err(Misbehaviour::WrongLength { transfer }.into());

@@ -60,6 +60,9 @@ pub enum Refusal {
     /// The grant was revoked while the transfer ran.
     #[error("revoked while it ran")]
     Revoked = 7,
+    /// The borrower gave the transfer up; what it had moved by then stays.
+    #[error("cancelled by the borrower")]
+    Cancelled = 8,
 }
 
 impl Refusal {
@@ -73,6 +76,7 @@ impl Refusal {
             Self::WrongAccess,
             Self::DuplicateTransfer,
             Self::Revoked,
+            Self::Cancelled,
         ]
         .into_iter()
         .find(|refusal| *refusal as u8 == code)
@@ -627,7 +631,7 @@ mod tests {
     #[test]
     fn every_refusal_has_its_number() {
         for code in 0..=u8::MAX {
-            assert_eq!(Refusal::from_code(code).map(|refusal| refusal as u8), (1..=7).contains(&code).then_some(code));
+            assert_eq!(Refusal::from_code(code).map(|refusal| refusal as u8), (1..=8).contains(&code).then_some(code));
         }
     }
 }

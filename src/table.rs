@@ -275,7 +275,7 @@ impl<T: Transport> PeerTable<T> {
         shared.queue.wake();
         // Looked at after the push: either the driver's end has seen the request, or this sees that it died.
         if shared.driver_died() {
-            shutdown::submit_report(shared, cell.clone());
+            shutdown::submit_report(shared, cell.clone(), Some(deadline));
         }
         Shutdown(Pending::new(cell, shared.clock.clone()))
     }

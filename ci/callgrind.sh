@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Instructions of the hot path per operation, counted by callgrind: the same number run after run, whatever the machine does.
-#   ci/callgrind.sh            fails if an operation takes more than its bound in ci/callgrind.bounds
+# Instructions of the hot path per operation, and how many of them are locked, counted by callgrind: the same numbers run
+# after run, whatever else the machine does.
+#   ci/callgrind.sh            fails if an operation takes more than its bounds in ci/callgrind.bounds
 #   ci/callgrind.sh --json F   the same, and leaves a line for each number in F
 # Needs valgrind (apt-get install valgrind).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-bounds=ci/callgrind.bounds
 json=/dev/null
 if [ "${1:-}" = --json ]; then
     json=$2
@@ -23,23 +23,25 @@ program=$(cargo bench --bench hotpath --no-run --message-format=json |
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 broken=0
-printf '%-10s %12s %8s\n' operation instructions bound
-while read -r operation bound; do
+# Prints one row; operation, what is counted, count, bound.
+judge() {
+    local verdict=
+    if [ "$3" -gt "$4" ]; then
+        verdict=BROKEN broken=1
+    fi
+    printf '%-10s %-20s %6s, at most %s %s\n' "$1" "$2" "$3" "$4" "$verdict"
+    printf '{"bench":"callgrind","case":"%s","value":%s,"unit":"%s","bound":%s}\n' "${1//_/ }" "$3" "$2" "$4" >>"$json"
+}
+while read -r operation instructions locked; do
     case $operation in '' | '#'*) continue ;; esac
-    times=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect="*count_$operation*" \
-        "$program" "$operation" 2>"$out") || { cat "$out" >&2; exit 1; }
-    counted=$(sed -n 's/.*Collected : \([0-9]*\).*/\1/p' "$out")
-    each=$((counted / times))
-    if [ "$each" -eq 0 ]; then
+    times=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-bus=yes \
+        --toggle-collect="*count_$operation*" "$program" "$operation" 2>"$out") || { cat "$out" >&2 && exit 1; }
+    read -r counted counted_locked < <(sed -n 's/.*Collected : //p' "$out")
+    if [ "$counted" -lt "$times" ]; then
         echo "$operation: nothing was counted" >&2
         exit 1
     fi
-    verdict=
-    if [ "$each" -gt "$bound" ]; then
-        verdict=BROKEN broken=1
-    fi
-    printf '%-10s %12s %8s %s\n' "$operation" "$each" "$bound" "$verdict"
-    printf '{"bench":"callgrind","case":"%s","value":%s,"unit":"instructions","bound":%s}\n' \
-        "${operation//_/ }" "$each" "$bound" >>"$json"
-done <"$bounds"
+    judge "$operation" instructions $((counted / times)) "$instructions"
+    judge "$operation" 'locked instructions' $((${counted_locked:-0} / times)) "$locked"
+done <ci/callgrind.bounds
 exit "$broken"

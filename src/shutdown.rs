@@ -13,11 +13,10 @@ use crate::shared::{ProbeRequest, Registration, Shared, ShutdownRequest};
 use crate::slot::SlotRef;
 use crate::slow::locked;
 use crate::state::Phase;
-use crate::sync::{Ordering, fence};
+use crate::sync::{Ordering, came_through, caught, fence};
 use crate::table::ShutdownReport;
 use crate::transport::{CloseReason, Liveness, Transport};
 use crate::wait::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,7 +55,7 @@ pub(crate) fn submit_report<T: Transport>(
     // Nobody waits for the end of a table that was dropped.
     let deadline = deadline.unwrap_or_else(|| shared.clock.now() + UNASKED);
     shared.end_later(Box::new(move || {
-        let _ = catch_unwind(AssertUnwindSafe(|| home.transport.end(deadline)));
+        came_through(|| home.transport.end(deadline));
         deregister(&home);
         cell.resolve(report(&home));
     }));
@@ -68,7 +67,7 @@ fn deregister<T: Transport>(shared: &Shared<T>) {
     for registration in registrations {
         let taken = unlist(shared, &registration).is_ok() && {
             let call = || (registration.deregister)(&registration.region);
-            matches!(catch_unwind(AssertUnwindSafe(call)), Ok(Ok(())))
+            matches!(caught(call), Ok(Ok(())))
         };
         if !taken {
             list_again(shared, registration);

@@ -675,18 +675,18 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_version_1_are_those_of_the_head_of_this_file() {
+    fn the_bytes_of_version_2_are_those_of_the_head_of_this_file() {
         let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
         let [name, target] = ["d", "p0"].map(|name| PeerName::new(name).unwrap());
         let (incarnation, generation) = (Incarnation(0x100), Generation(7));
         let mut bytes = Vec::new();
-        Hello { name: name.clone(), incarnation, generation, target }.encode(&mut bytes);
+        Hello { name: name.clone(), incarnation, generation, target, nonce: None }.encode(&mut bytes);
         assert_eq!(
             text(&bytes),
             r"peerage\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00\x01\x02dp0"
         );
         bytes.clear();
-        Answer { verdict: Verdict::Full, name, incarnation, max_notification: 9 << 24 }.encode(&mut bytes);
+        Answer { verdict: Verdict::Full, name, incarnation, max_notification: 9 << 24, token: None }.encode(&mut bytes);
         assert_eq!(text(&bytes), r"peerage\x01\x01\x00\x04\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\t\x01d");
         let kinds: Vec<_> = frames().iter().map(|frame| encoded(frame)[4]).collect();
         assert_eq!(kinds, [1, 1, 2, 3, 4, 5, 6, 6, 7, 8]);

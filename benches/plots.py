@@ -3,8 +3,8 @@
 import math
 from html import escape
 
-WIDTH, HEIGHT = 760, 400
-LEFT, RIGHT, TOP, BOTTOM = 66, 210, 44, 44
+WIDTH, HEIGHT = 820, 410
+LEFT, RIGHT, TOP, BOTTOM = 66, 270, 56, 44
 # Told apart on white and on black, also by those who see few colours.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7f7f7f", "#8c6bb1", "#a65628"]
 STYLE = """<style>
@@ -111,7 +111,7 @@ def bars(title, rows):
     rows = [row for row in rows if row[2]]
     if not rows:
         return None
-    left, thick = 220, 13
+    left, thick = 250, 13
     widest = max(ns for _, _, values in rows for _, ns in values)
     room = WIDTH - left - 130
     body, y = [], TOP

@@ -40,7 +40,7 @@ def main():
         "threads": plots.bars("One peer: ns of CPU time per lease and thread", thread_bars(of("lease", section="threads"))),
         "peers": plots.curves(
             "One thread: ns per lease by number of peers", peer_curves(of("lease", section="peers")), "peers", "ns",
-            x_log=True, y_log=False, x_shown=lambda x: f"{x:,.0f}",
+            x_log=True, y_log=True, x_shown=lambda x: f"{x:,.0f}",
         ),
         "tail": plots.quantiles(
             "Sends to healthy peers while another peer reconnects (5 ms every 20 ms)", tail_curves(of("tail")), "us"

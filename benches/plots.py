@@ -1,18 +1,19 @@
-"""Plots as SVG, without a library. They take the colours of the page's theme, light or dark."""
+"""Plots as SVG, without a library. They take the colours of the page's theme; what knows no theme shows a grey for both."""
 
 import math
 from html import escape
 
-WIDTH, HEIGHT = 820, 410
-LEFT, RIGHT, TOP, BOTTOM = 66, 270, 56, 44
+WIDTH, HEIGHT = 860, 410
+LEFT, RIGHT, TOP, BOTTOM = 76, 300, 56, 44
 # Told apart on white and on black, also by those who see few colours.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7f7f7f", "#8c6bb1", "#a65628"]
 STYLE = """<style>
-text { font: 12px system-ui, sans-serif; fill: #1f2328; }
+text { font: 12px system-ui, sans-serif; fill: #6e7781; }
 .title { font-size: 14px; font-weight: 600; }
-.grid { stroke: #d0d7de; stroke-width: 1; }
+.grid { stroke: #8b949e; stroke-opacity: 0.35; stroke-width: 1; }
 .light { fill-opacity: 0.45; }
-@media (prefers-color-scheme: dark) { text { fill: #e6edf3; } .grid { stroke: #3d444d; } }
+@media (prefers-color-scheme: light) { text { fill: #1f2328; } }
+@media (prefers-color-scheme: dark) { text { fill: #e6edf3; } }
 </style>"""
 
 

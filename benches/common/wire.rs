@@ -21,6 +21,7 @@ impl Wire {
 #[derive(Clone)]
 pub(crate) struct Endpoint(pub(crate) u64);
 
+#[allow(dead_code)] // each benchmark uses what it measures
 impl Endpoint {
     /// The use of the connection: one load that the compiler cannot leave out.
     #[inline(always)]

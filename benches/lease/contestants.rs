@@ -53,6 +53,7 @@ pub(crate) struct World {
     tokio_arc: tokio::sync::RwLock<HashMap<String, Arc<Endpoint>>>,
     dash_arc: DashMap<String, Arc<Endpoint>>,
     papaya_arc: papaya::HashMap<String, Arc<Endpoint>>,
+    indices: Vec<usize>,
     by_index: Mutex<HashMap<usize, Arc<Endpoint>>>,
 }
 
@@ -84,6 +85,7 @@ impl World {
             tokio_arc: tokio::sync::RwLock::new(counted().collect()),
             dash_arc: counted().collect(),
             papaya_arc: counted().collect(),
+            indices: (0..peers).collect(),
             by_index: Mutex::new((0..peers).map(|peer| (peer, Arc::new(Endpoint(7)))).collect()),
             table,
             handles,
@@ -93,93 +95,82 @@ impl World {
 
     /// The floor, with a cache line for each thread when all lease one peer, and one for each peer otherwise.
     pub(crate) fn floor(&self, pick: Pick) -> Box<Work<'_>> {
-        match pick {
-            Pick::Same => Pick::Own.repeat(|thread| two_rmw(&self.lines[thread])),
-            _ => pick.repeat(|peer| two_rmw(&self.lines[peer])),
-        }
+        let pick = if pick == Pick::Same { Pick::Own } else { pick };
+        pick.repeat(&self.lines, |line| two_rmw(line))
     }
 
     /// The table, and what people use instead: the one row for each way that every section shows.
     pub(crate) fn few(&self, pick: Pick) -> Vec<(&'static str, Box<Work<'_>>)> {
+        let names = &self.names;
         vec![
             (FLOOR, self.floor(pick)),
-            (HANDLE, pick.repeat(|peer| self.handles[peer].lease().expect("ready").touch())),
-            (ID, pick.repeat(|peer| self.table.lease_by_id(self.ids[peer]).expect("ready").touch())),
-            (NAME, pick.repeat(|peer| self.table.lease(&self.names[peer]).expect("ready").touch())),
-            (MUTEX, pick.repeat(|peer| self.mutex.lock().expect("nobody panics")[&self.names[peer]].touch())),
-            (RW_LOCK, pick.repeat(|peer| self.rw_lock.read().expect("nobody panics")[&self.names[peer]].touch())),
-            (DASH_MAP, pick.repeat(|peer| self.dash_map.get(&self.names[peer]).expect("inserted").touch())),
-            (PAPAYA, pick.repeat(|peer| self.papaya.pin().get(&self.names[peer]).expect("inserted").touch())),
+            (HANDLE, pick.repeat(&self.handles, |peer| peer.lease().expect("ready").touch())),
+            (ID, pick.repeat(&self.ids, |id| self.table.lease_by_id(*id).expect("ready").touch())),
+            (NAME, pick.repeat(names, |name| self.table.lease(name).expect("ready").touch())),
+            (MUTEX, pick.repeat(names, |name| self.mutex.lock().expect("nobody panics")[name].touch())),
+            (RW_LOCK, pick.repeat(names, |name| self.rw_lock.read().expect("nobody panics")[name].touch())),
+            (DASH_MAP, pick.repeat(names, |name| self.dash_map.get(name).expect("inserted").touch())),
+            (PAPAYA, pick.repeat(names, |name| self.papaya.pin().get(name).expect("inserted").touch())),
         ]
     }
 
     /// The others, and the control.
     pub(crate) fn more(&self, pick: Pick) -> Vec<(&'static str, Box<Work<'_>>)> {
-        let name = |peer: usize| self.names[peer].as_str();
+        /// The connection is counted, the map let go, then the connection used.
+        fn counted(connection: Arc<Endpoint>) {
+            connection.touch();
+        }
+        let names = &self.names;
+        let one_stripe = if pick == Pick::Same { pick } else { Pick::Same };
         vec![
-            (ONE_STRIPE, pick.repeat(|_| self.one_stripe[0].lease().expect("ready").touch())),
-            ("map alone, no lock, never changed", pick.repeat(move |peer| self.alone[name(peer)].touch())),
+            (ONE_STRIPE, one_stripe.repeat(&self.one_stripe, |peer| peer.lease().expect("ready").touch())),
+            ("map alone, no lock, never changed", pick.repeat(names, |name| self.alone[name].touch())),
             (
                 "Mutex map, Arc cloned",
-                pick.repeat(move |peer| {
-                    let connection = self.mutex_arc.lock().expect("nobody panics")[name(peer)].clone();
-                    connection.touch();
-                }),
+                pick.repeat(names, |name| counted(self.mutex_arc.lock().expect("nobody panics")[name].clone())),
             ),
             (
                 "RwLock map, Arc cloned",
-                pick.repeat(move |peer| {
-                    let connection = self.rw_lock_arc.read().expect("nobody panics")[name(peer)].clone();
-                    connection.touch();
-                }),
+                pick.repeat(names, |name| counted(self.rw_lock_arc.read().expect("nobody panics")[name].clone())),
             ),
-            (
-                "parking_lot Mutex map, guard held",
-                pick.repeat(move |peer| self.parking_mutex.lock()[name(peer)].touch()),
-            ),
+            ("parking_lot Mutex map, guard held", pick.repeat(names, |name| self.parking_mutex.lock()[name].touch())),
             (
                 "parking_lot Mutex map, Arc cloned",
-                pick.repeat(move |peer| {
-                    let connection = self.parking_mutex_arc.lock()[name(peer)].clone();
-                    connection.touch();
-                }),
+                pick.repeat(names, |name| counted(self.parking_mutex_arc.lock()[name].clone())),
             ),
-            ("parking_lot RwLock map, guard held", pick.repeat(move |peer| self.parking_rw.read()[name(peer)].touch())),
+            ("parking_lot RwLock map, guard held", pick.repeat(names, |name| self.parking_rw.read()[name].touch())),
             (
                 "parking_lot RwLock map, Arc cloned",
-                pick.repeat(move |peer| {
-                    let connection = self.parking_rw_arc.read()[name(peer)].clone();
-                    connection.touch();
-                }),
+                pick.repeat(names, |name| counted(self.parking_rw_arc.read()[name].clone())),
             ),
-            ("tokio RwLock map, guard held", pick.repeat(move |peer| now(self.tokio.read())[name(peer)].touch())),
+            ("tokio RwLock map, guard held", pick.repeat(names, |name| now(self.tokio.read())[name].touch())),
             (
                 "tokio RwLock map, Arc cloned",
-                pick.repeat(move |peer| {
-                    let connection = now(self.tokio_arc.read())[name(peer)].clone();
-                    connection.touch();
+                pick.repeat(names, |name| {
+                    let connection = now(self.tokio_arc.read())[name].clone();
+                    counted(connection);
                 }),
             ),
             (
                 "DashMap, Arc cloned",
-                pick.repeat(move |peer| {
-                    let connection = self.dash_arc.get(name(peer)).expect("inserted").clone();
-                    connection.touch();
+                pick.repeat(names, |name| {
+                    let connection = self.dash_arc.get(name).expect("inserted").clone();
+                    counted(connection);
                 }),
             ),
             (
                 "papaya, Arc cloned",
-                pick.repeat(move |peer| {
-                    let connection = self.papaya_arc.pin().get(name(peer)).expect("inserted").clone();
-                    connection.touch();
+                pick.repeat(names, |name| {
+                    let connection = self.papaya_arc.pin().get(name).expect("inserted").clone();
+                    counted(connection);
                 }),
             ),
             (
                 // While nothing reconnects both lifecycles of `pd_failover` do this: its index, its lock, its clone.
                 "global-lock and check-then-add",
-                pick.repeat(move |peer| {
-                    let connection = self.by_index.lock().expect("nobody panics")[&peer].clone();
-                    connection.touch();
+                pick.repeat(&self.indices, |peer| {
+                    let connection = self.by_index.lock().expect("nobody panics")[peer].clone();
+                    counted(connection);
                 }),
             ),
         ]

@@ -38,23 +38,22 @@ impl Pick {
         }
     }
 
-    /// Work that does `one` with the number of a peer, again and again.
-    pub(crate) fn repeat<'a>(self, one: impl Fn(usize) + Sync + 'a) -> Box<Work<'a>> {
+    /// Work that does `one` with one of the `items`, one for each peer, again and again. As in a program that keeps its
+    /// handles, the item is at hand while it stays the same: it is looked up when the peer changes.
+    pub(crate) fn repeat<'a, I: Sync>(self, items: &'a [I], one: impl Fn(&I) + Sync + 'a) -> Box<Work<'a>> {
         let states: [CachePadded<AtomicU64>; 64] =
             std::array::from_fn(|thread| CachePadded::new(AtomicU64::new(SEED.wrapping_mul(thread as u64 + 1))));
+        let again = move |item: &I, ops: u64| (0..ops).for_each(|_| one(item));
         match self {
-            Pick::Same => Box::new(move |_, ops| (0..ops).for_each(|_| one(0))),
-            Pick::Own => Box::new(move |thread, ops| (0..ops).for_each(|_| one(thread))),
+            Pick::Same => Box::new(move |_, ops| again(&items[0], ops)),
+            Pick::Own => Box::new(move |thread, ops| again(&items[thread], ops)),
             Pick::Random(peers) => Box::new(move |thread, ops| {
                 let mut random = Random::resume(&states[thread % states.len()]);
-                (0..ops).for_each(|_| one(random.below(peers)));
+                (0..ops).for_each(|_| again(&items[random.below(peers)], 1));
             }),
             Pick::Bursts(peers) => Box::new(move |thread, ops| {
                 let mut random = Random::resume(&states[thread % states.len()]);
-                for _ in 0..ops / BURST {
-                    let peer = random.below(peers);
-                    (0..BURST).for_each(|_| one(peer));
-                }
+                (0..ops / BURST).for_each(|_| again(&items[random.below(peers)], BURST));
             }),
         }
     }

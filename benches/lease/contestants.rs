@@ -116,10 +116,6 @@ impl World {
 
     /// The others, and the control.
     pub(crate) fn more(&self, pick: Pick) -> Vec<(&'static str, Box<Work<'_>>)> {
-        /// The connection is counted, the map let go, then the connection used.
-        fn counted(connection: Arc<Endpoint>) {
-            connection.touch();
-        }
         let names = &self.names;
         let one_stripe = if pick == Pick::Same { pick } else { Pick::Same };
         vec![
@@ -127,42 +123,54 @@ impl World {
             ("map alone, no lock, never changed", pick.repeat(names, |name| self.alone[name].touch())),
             (
                 "Mutex map, Arc cloned",
-                pick.repeat(names, |name| counted(self.mutex_arc.lock().expect("nobody panics")[name].clone())),
+                pick.repeat(names, |name| {
+                    let connection = self.mutex_arc.lock().expect("nobody panics")[name].clone();
+                    connection.touch();
+                }),
             ),
             (
                 "RwLock map, Arc cloned",
-                pick.repeat(names, |name| counted(self.rw_lock_arc.read().expect("nobody panics")[name].clone())),
+                pick.repeat(names, |name| {
+                    let connection = self.rw_lock_arc.read().expect("nobody panics")[name].clone();
+                    connection.touch();
+                }),
             ),
             ("parking_lot Mutex map, guard held", pick.repeat(names, |name| self.parking_mutex.lock()[name].touch())),
             (
                 "parking_lot Mutex map, Arc cloned",
-                pick.repeat(names, |name| counted(self.parking_mutex_arc.lock()[name].clone())),
+                pick.repeat(names, |name| {
+                    let connection = self.parking_mutex_arc.lock()[name].clone();
+                    connection.touch();
+                }),
             ),
             ("parking_lot RwLock map, guard held", pick.repeat(names, |name| self.parking_rw.read()[name].touch())),
             (
                 "parking_lot RwLock map, Arc cloned",
-                pick.repeat(names, |name| counted(self.parking_rw_arc.read()[name].clone())),
+                pick.repeat(names, |name| {
+                    let connection = self.parking_rw_arc.read()[name].clone();
+                    connection.touch();
+                }),
             ),
             ("tokio RwLock map, guard held", pick.repeat(names, |name| now(self.tokio.read())[name].touch())),
             (
                 "tokio RwLock map, Arc cloned",
                 pick.repeat(names, |name| {
                     let connection = now(self.tokio_arc.read())[name].clone();
-                    counted(connection);
+                    connection.touch();
                 }),
             ),
             (
                 "DashMap, Arc cloned",
                 pick.repeat(names, |name| {
                     let connection = self.dash_arc.get(name).expect("inserted").clone();
-                    counted(connection);
+                    connection.touch();
                 }),
             ),
             (
                 "papaya, Arc cloned",
                 pick.repeat(names, |name| {
                     let connection = self.papaya_arc.pin().get(name).expect("inserted").clone();
-                    counted(connection);
+                    connection.touch();
                 }),
             ),
             (
@@ -170,7 +178,7 @@ impl World {
                 "global-lock and check-then-add",
                 pick.repeat(&self.indices, |peer| {
                     let connection = self.by_index.lock().expect("nobody panics")[peer].clone();
-                    counted(connection);
+                    connection.touch();
                 }),
             ),
         ]

@@ -47,13 +47,16 @@ address() {
     export RUSTFLAGS="-Zsanitizer=address --cfg peerage_sanitizer"
     export ASAN_OPTIONS="detect_leaks=1:detect_stack_use_after_return=1:allow_addr2line=1:log_path=$work/address-findings/asan"
     run address 'unit tests' --lib
+    # One test has a connection refused by the native side for ever, which is forgotten: a leak that is meant.
+    run address spec --test spec -- --skip a_close_that_is_never_ready_leaks_at_the_drain_deadline
     local test
-    for test in spec model stress churn memory tcp regressions leaks tcp_resources; do
+    for test in model stress churn memory tcp regressions leaks tcp_resources; do
         run address "$test" --test "$test"
     done
-    run address 'pd_failover, every process of it' --example pd_failover --test pd_failover --test pd_failover_parts
+    cargo +nightly build --quiet --target "$host" --example pd_failover
+    run address 'pd_failover, every process of it' --test pd_failover --test pd_failover_parts
     echo "address: not covered: doc tests; allocations, which counts in an allocator of its own; the models, which are loom's;"
-    echo "address: what is left allocated in processes that a test kills."
+    echo "address: the one test in which a connection is forgotten on purpose; what processes that are killed have left allocated."
 }
 
 thread() {

@@ -93,7 +93,10 @@ write("trace", "empty", b"\n")
 INSERT, LEASE, BY_ID, DROP_LEASE, NOTIFY, REPORT, NATIVE = 0, 46, 84, 92, 110, 116, 131
 LATE, READY, HOLD, RELEASE, NEXT_CONNECT, NEXT_CLOSE = 137, 141, 160, 170, 180, 186
 KILL, RESTART, REMOVE, WRITE, GRANT, BORROW, DEREGISTER, ADVANCE, SHUTDOWN = 190, 192, 198, 208, 220, 227, 230, 232, 255
+FIND, CLONE, DROP_HANDLE, BY_NAME, REPORT_LEASE, FORGET = 24, 32, 38, 78, 128, 159
+REVIVE, REMOVE_IF, REVOKE, DROP_GRANT, REGISTER = 196, 204, 224, 226, 229
 CONNECT, CLOSE, COMPLETE = 0, 1, 2
+OLD, ELSEWHERE = 1, 3
 
 
 def ops(*operations):
@@ -123,8 +126,54 @@ sequences = {
         (INSERT,), (INSERT, 1), (READY,), (LEASE,), (HOLD, 1, CONNECT), (READY, 1), (SHUTDOWN, 0, 0, 3), (ADVANCE, 3),
         (LEASE,), (DROP_LEASE,), (RELEASE, 1, CONNECT), (SHUTDOWN, 0, 0, 1)
     ),
+    "handles": ops(
+        (INSERT,), (FIND,), (FIND, 1), (CLONE,), (READY,), (LEASE, 0, ELSEWHERE), (DROP_LEASE, 0, ELSEWHERE), (DROP_HANDLE,),
+        (BY_NAME,), (BY_ID,), (DROP_HANDLE,), (DROP_HANDLE,), (FIND,), (LEASE,)
+    ),
+    "refused": ops(
+        (INSERT,), (BY_NAME,), (INSERT, 1), (BY_ID, 1), (INSERT, 2), (HOLD, 2, CONNECT), (READY, 2), (LEASE, 2), (BY_NAME, 2),
+        (BY_ID, 2), (REPORT, 2), (LEASE, 2, ELSEWHERE), (BY_NAME, 2), (BY_ID, 2), (RELEASE, 2, CONNECT), (ADVANCE, 2), (READY, 2)
+    ),
+    "conditional": ops(
+        (INSERT,), (REMOVE_IF, 0, OLD), (READY,), (REMOVE_IF, 0, OLD, 2), (REPORT, 0, OLD), (REPORT,), (REMOVE_IF, 0, OLD, 2),
+        (ADVANCE, 2), (READY,), (LEASE,), (REMOVE_IF, 0, 0, 2), (LEASE,), (BY_NAME,), (BY_ID,), (DROP_LEASE,), (LEASE,)
+    ),
+    "waiters": ops(
+        (INSERT,), (HOLD, 0, CONNECT), (READY,), (READY,), (FORGET,), (REPORT,), (RELEASE, 0, CONNECT), (READY,), (LEASE,),
+        (ADVANCE, 2), (READY,), (NEXT_CONNECT, 0, 0), (REPORT,), (ADVANCE, 2), (READY,), (READY,)
+    ),
+    "errors": ops(
+        (INSERT,), (READY,), (LEASE,), (REPORT_LEASE,), (REPORT_LEASE,), (NOTIFY,), (WRITE,), (DROP_LEASE,), (ADVANCE, 2),
+        (READY,), (LATE,), (NATIVE,), (NATIVE,), (ADVANCE, 3), (READY,), (LATE, 1), (LEASE,), (NOTIFY, 0, 3), (NOTIFY, 0, 3)
+    ),
+    "lives": ops(
+        (INSERT,), (READY,), (KILL,), (KILL,), (ADVANCE, 2), (READY,), (REVIVE,), (REVIVE,), (ADVANCE, 3), (READY,), (RESTART,),
+        (RESTART,), (LEASE,), (ADVANCE, 3), (READY,)
+    ),
+    "wrong-life": ops((INSERT, 0, 5), (RESTART,), (READY,), (LEASE,), (BY_NAME,), (BY_ID,), (LEASE, 0, ELSEWHERE)),
+    "timed-out": ops(
+        (INSERT,), (HOLD, 0, CONNECT), (READY,), (ADVANCE, 5), (LEASE,), (BY_NAME,), (BY_ID,), (READY,), (REMOVE, 0, 0, 2),
+        (ADVANCE, 3), (LEASE,), (RELEASE, 0, CONNECT), (LEASE,)
+    ),
+    "closes": ops(
+        (INSERT,), (NEXT_CLOSE, 0, 1), (READY,), (REPORT,), (ADVANCE, 2), (NEXT_CLOSE, 0, 2), (READY,), (REPORT,), (ADVANCE, 3),
+        (READY,), (LEASE,), (REPORT,), (ADVANCE, 5), (READY,), (LEASE,), (BY_NAME,), (BY_ID,), (REMOVE, 0, 0, 1), (ADVANCE, 2)
+    ),
+    "lent": ops(
+        (INSERT,), (READY,), (GRANT,), (BORROW,), (BORROW, 0, 1), (REVOKE,), (BORROW,), (DROP_GRANT,), (BORROW,), (DEREGISTER,),
+        (GRANT,), (LEASE,), (WRITE,), (REGISTER,), (WRITE,), (GRANT,), (KILL,), (BORROW,)
+    ),
+    "after-the-end": ops(
+        (INSERT,), (READY,), (LEASE,), (SHUTDOWN, 0, 0, 4), (LEASE,), (LEASE, 0, ELSEWHERE), (BY_NAME,), (BY_ID,), (READY,),
+        (INSERT, 1), (REGISTER,), (GRANT,), (REMOVE, 0, 0, 1), (ADVANCE, 2), (DROP_LEASE,), (LEASE,), (BY_ID,)
+    ),
     "send": ops((INSERT,), (READY,), (LEASE,), (NOTIFY,), (NOTIFY, 0, 2), (NOTIFY, 0, 1), (NOTIFY,), (KILL,), (ADVANCE, 2)),
 }
+for end, how in enumerate(["broken", "busy", "incompatible", "panics"]):
+    sequences[f"connect-{how}"] = ops(
+        (INSERT,), (NEXT_CONNECT, 0, end), (READY,), (LEASE,), (LEASE, 0, ELSEWHERE), (BY_NAME,), (BY_ID,), (READY,),
+        (REMOVE_IF, 0, OLD), (ADVANCE, 3), (READY,), (LEASE,)
+    )
 for name, data in sequences.items():
     for setup in range(4):
         write("table", f"{name}-{setup}", bytes((setup,)) + data)

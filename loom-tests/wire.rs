@@ -39,6 +39,7 @@ impl Log {
         Log {
             opened: AtomicUsize::new(0),
             closed: AtomicUsize::new(0),
+            most_open: AtomicUsize::new(0),
             fails: AtomicBool::new(false),
             reports_early: AtomicBool::new(false),
             natives: Mutex::default(),

@@ -16,15 +16,18 @@ use std::sync::{Mutex, OnceLock};
 const SMALLEST: u32 = if cfg!(peerage_loom) { 0 } else { 4 };
 /// Chunks of one size, as a power of two; as many more have twice the places each. So a table that grows makes a
 /// sixteenth of its places more at once: the insert that waits for them, and the memory of places that nobody uses, stay small
-/// beside the rest, and finding a place is arithmetic.
+/// beside the rest.
 const ALIKE: u32 = if cfg!(peerage_loom) { 0 } else { 4 };
 /// For 2²⁷ places, less those of no use.
 const CHUNKS: usize = ((27 - SMALLEST - ALIKE) as usize) << ALIKE;
+/// Bits of an index that say which place of its chunk; those above say which chunk. So finding a place is a shift and a
+/// mask.
+const PLACE_BITS: u32 = 23;
 
 pub(crate) struct Slab<T: Transport> {
     chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
     free: Mutex<Vec<u32>>,
-    /// Places made so far. Held while a chunk is made, which takes long for a large one; `free` never is.
+    /// Chunks made so far. Held while one is made, which takes long for a large one; `free` never is.
     made: Mutex<usize>,
 }
 
@@ -36,8 +39,8 @@ impl<T: Transport> Slab<T> {
     /// The place at `index`, whatever life it is in.
     #[inline(always)]
     pub(crate) fn place(&self, index: u32) -> Option<&Slot<T>> {
-        let (chunk, at) = locate(index as usize);
-        self.chunks.get(chunk)?.get()?.get(at)
+        let (chunk, at) = (index >> PLACE_BITS, index & ((1 << PLACE_BITS) - 1));
+        self.chunks.get(chunk as usize)?.get()?.get(at as usize)
     }
 
     /// A place that nobody uses; `make` makes a new one, given its index. `None`: 2²⁷ slots are in use.
@@ -48,13 +51,13 @@ impl<T: Transport> Slab<T> {
             }
             let mut made = lock(&self.made);
             if lock(&self.free).is_empty() {
-                let (chunk, _) = locate(*made);
-                let empty = self.chunks.get(chunk)?;
-                let new = *made..*made + chunk_len(chunk);
-                let slots = new.clone().map(|index| make(index as u32)).collect();
+                let empty = self.chunks.get(*made)?;
+                let first = (*made as u32) << PLACE_BITS;
+                let new = first..first + chunk_len(*made) as u32;
+                let slots = new.clone().map(&make).collect();
                 assert!(empty.set(slots).is_ok(), "chunks are made in order, under the lock");
-                *made = new.end;
-                lock(&self.free).extend(new.rev().map(|index| index as u32));
+                *made += 1;
+                lock(&self.free).extend(new.rev());
             }
         }
     }
@@ -74,34 +77,17 @@ fn chunk_len(chunk: usize) -> usize {
     1 << (SMALLEST as usize + (chunk >> ALIKE))
 }
 
-/// The index, moved up by the places that chunks of half the smallest size and less would have, reads like a floating-point
-/// number: its exponent tells the size of its chunk, the next bits which of those, the rest which place.
-#[inline(always)]
-fn locate(index: usize) -> (usize, usize) {
-    let moved = index + (1 << (SMALLEST + ALIKE));
-    let exponent = usize::BITS - 1 - moved.leading_zeros();
-    let size = exponent - ALIKE;
-    let which = (moved >> size) & ((1 << ALIKE) - 1);
-    ((((size - SMALLEST) as usize) << ALIKE) + which, moved & ((1 << size) - 1))
-}
+const _: () = assert!(CHUNKS <= 1 << (32 - PLACE_BITS), "a chunk's number fits above its places' bits");
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_index_has_one_place_and_chunks_follow_each_other() {
-        let mut next = 0;
-        for chunk in 0..CHUNKS / 2 {
-            for at in 0..chunk_len(chunk) {
-                assert_eq!(locate(next), (chunk, at));
-                next += 1;
-            }
-        }
-        assert!(locate(u32::MAX as usize).0 >= CHUNKS, "an index from outside may be any number");
+    fn every_chunk_fits_its_bits_and_all_together_are_as_many_as_promised() {
+        assert!((0..CHUNKS).all(|chunk| chunk_len(chunk) <= 1 << PLACE_BITS));
         let all: usize = (0..CHUNKS).map(chunk_len).sum();
-        assert_eq!(locate(all - 1), (CHUNKS - 1, chunk_len(CHUNKS - 1) - 1));
-        assert_eq!(locate(all).0, CHUNKS);
+        assert_eq!(all, (1 << 27) - (1 << (SMALLEST + ALIKE)));
     }
 
     #[test]

@@ -52,7 +52,7 @@ fn a_short_run_loses_nothing_and_prints_one_line_for_programs() {
     let line: Value = serde_json::from_str(&text).unwrap();
     let number = |name: &str| line[name].as_u64().unwrap_or_else(|| panic!("{name} in {line}"));
     assert_eq!((number("schema"), number("seed"), number("prefill"), number("decode")), (1, 3, 3, 1));
-    assert!(number("requests") > 500, "{line}");
+    assert!(number("ok") > 0, "nothing was tested: {line}");
     assert_eq!(number("requests"), number("ok") + number("failed"), "{line}");
     for name in ["lost", "corrupt", "duplicate_connects", "failed_without_fault"] {
         assert_eq!(number(name), 0, "{name} in {line}");

@@ -117,9 +117,8 @@ impl World {
     /// The others, and the control.
     pub(crate) fn more(&self, pick: Pick) -> Vec<(&'static str, Box<Work<'_>>)> {
         let names = &self.names;
-        let one_stripe = if pick == Pick::Same { pick } else { Pick::Same };
         vec![
-            (ONE_STRIPE, one_stripe.repeat(&self.one_stripe, |peer| peer.lease().expect("ready").touch())),
+            (ONE_STRIPE, Pick::Same.repeat(&self.one_stripe, |peer| peer.lease().expect("ready").touch())),
             ("map alone, no lock, never changed", pick.repeat(names, |name| self.alone[name].touch())),
             (
                 "Mutex map, Arc cloned",

@@ -4,7 +4,11 @@ use crate::support::*;
 use peerage::transport::frame::{Codec, Frame, HEADER, Hello, VERSION, Verdict};
 use peerage::transport::tcp::{Tcp, TcpConnection, TcpError};
 use peerage::{Access, DataPlane, ErrorClass, Generation, Incarnation, RemoteSlice, TransferId, TransportError};
+use std::future::poll_fn;
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 /// Whether a well-behaved peer still gets through.
@@ -147,7 +151,15 @@ fn many_dialers_that_come_in_one_moment_are_all_heard() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let b = builder("b").handle(runtime.handle().clone()).bind("127.0.0.1:0").unwrap();
     let (release, held) = std::sync::mpsc::channel::<()>();
-    runtime.spawn(async move { held.recv() });
+    let busy = Arc::new(AtomicBool::new(true));
+    let still = busy.clone();
+    // The thread is held until all have come, and has much else to do then: between any two looks at them.
+    runtime.spawn(poll_fn(move |cx| {
+        let _ = held.recv();
+        std::thread::sleep(Duration::from_millis(110));
+        cx.waker().wake_by_ref();
+        if still.load(Ordering::Relaxed) { Poll::Pending } else { Poll::Ready(()) }
+    }));
     let mut all: Vec<_> = (0..300).map(|_| Raw::silent(&b)).collect();
     for (raw, number) in all.iter_mut().zip(1..) {
         raw.say(&Hello {
@@ -161,6 +173,7 @@ fn many_dialers_that_come_in_one_moment_are_all_heard() {
     drop(release);
     assert!(all.iter_mut().all(|raw| raw.answer().verdict == Verdict::Welcome));
     assert_eq!(b.inbound_counts().evicted, 0);
+    busy.store(false, Ordering::Relaxed);
 }
 
 #[test]

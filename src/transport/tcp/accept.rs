@@ -20,12 +20,13 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, yield_now};
 use tokio::time::{Instant as Deadline, sleep, timeout_at};
 
 /// The most strangers at once.
 const MAX_STRANGERS: usize = 128;
-/// How long a stranger keeps its place at least, if it does not time out: many may come in one moment and say hello.
+/// How long a stranger keeps its place at least once we listen to it, if it does not time out: many may come in one moment
+/// and say hello, to a runtime that has much else to do.
 const GRACE: Duration = Duration::from_millis(100);
 /// How long the loop rests after an accept failed, first and at most.
 const REST: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
@@ -44,7 +45,8 @@ struct Waiting {
 
 #[derive(Debug)]
 struct Waits {
-    since: Instant,
+    /// Since when what it says is heard. `None`: its task has not had its turn.
+    since: Option<Instant>,
     task: Option<AbortHandle>,
 }
 
@@ -54,13 +56,14 @@ impl Strangers {
         let mut waiting = self.lock();
         let full = waiting.places.len() >= MAX_STRANGERS;
         let oldest = waiting.places.first_entry().filter(|_| full);
-        let oldest = match oldest.map(|place| (place.get().since.elapsed(), place)) {
+        let waited = |since: Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
+        let oldest = match oldest.map(|place| (waited(place.get().since), place)) {
             Some((waited, _)) if waited < GRACE => return Err(GRACE - waited),
             oldest => oldest.map(|(_, place)| place.remove()),
         };
         waiting.next += 1;
         let id = waiting.next;
-        waiting.places.insert(id, Waits { since: Instant::now(), task: None });
+        waiting.places.insert(id, Waits { since: None, task: None });
         drop(waiting);
         if let Some(task) = oldest.as_ref().and_then(|oldest| oldest.task.as_ref()) {
             task.abort();
@@ -71,6 +74,13 @@ impl Strangers {
     fn runs_as(&self, id: u64, task: AbortHandle) {
         if let Some(place) = self.lock().places.get_mut(&id) {
             place.task = Some(task);
+        }
+    }
+
+    /// From here on it is listened to.
+    fn listens(&self, id: u64) {
+        if let Some(place) = self.lock().places.get_mut(&id) {
+            place.since = Some(Instant::now());
         }
     }
 
@@ -129,6 +139,9 @@ fn greet(id: u64, stream: TcpStream, peer_addr: SocketAddr, shared: &Arc<Shared>
         let stranger = Stranger { shared: &task_shared, id };
         let mut closing = task_shared.closing.subscribe();
         let mut stream = stream;
+        // A turn of the runtime, after which it knows what this dialer has sent already.
+        yield_now().await;
+        task_shared.strangers.listens(id);
         let welcomed = tokio::select! {
             welcomed = welcome(&mut stream, peer_addr, &stranger) => welcomed,
             _ = closing.wait_for(|closing| *closing) => return,

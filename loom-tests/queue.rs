@@ -5,7 +5,7 @@ use crate::wire::{Here, Wire, World};
 use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::thread;
 use peerage::__internal::tell;
-use peerage::{Capabilities, Peer};
+use peerage::{Capabilities, Peer, PeerId};
 use std::sync::Arc;
 
 /// Two peers, and what is told of each. Relaxed: only the queue orders it.
@@ -22,13 +22,17 @@ impl Told {
     }
 
     fn tell(&self, peer: &Peer<Wire>, news: usize) {
-        self.news[peer.id().to_bits() as u32 as usize].fetch_or(news, Relaxed);
+        self.news[self.number(peer.id())].fetch_or(news, Relaxed);
         tell(peer, 1);
+    }
+
+    fn number(&self, peer: PeerId) -> usize {
+        usize::from(peer != self.world.peer.id())
     }
 
     /// The driver's part: answers whether anything was queued.
     fn look(&self, seen: &mut [usize; 2]) -> bool {
-        self.world.table.take(|peer, _| seen[peer as usize] |= self.news[peer as usize].load(Relaxed))
+        self.world.table.take(|peer, _| seen[self.number(peer)] |= self.news[self.number(peer)].load(Relaxed))
     }
 
     fn end(self: Arc<Self>) {

@@ -224,14 +224,14 @@ pub fn tell<T: Transport>(peer: &Peer<T>, events: u32) {
 }
 
 impl<T: Transport> Model<T> {
-    /// Takes the driver's list, showing each peer's index and its events to `look`.
-    pub fn take(&self, mut look: impl FnMut(u32, u32)) -> bool {
+    /// Takes the driver's list, showing each peer's id and its events to `look`.
+    pub fn take(&self, mut look: impl FnMut(PeerId, u32)) -> bool {
         let mut any = false;
         for (slot, events) in self.shared.queue.take() {
             any = true;
             // SAFETY: the list's counted reference, which `take` passes on.
             let slot = unsafe { SlotRef::from_counted(slot) };
-            look(slot.id().to_bits() as u32, events);
+            look(slot.id(), events);
         }
         any
     }

@@ -12,12 +12,12 @@ use crate::sync::lock;
 use crate::transport::Transport;
 use std::sync::{Mutex, OnceLock};
 
-/// Places of the first chunks, as a power of two.
+/// Places of the first chunks, as a power of two. One in models: loom sees no lock of the free list.
 const SMALLEST: u32 = if cfg!(peerage_loom) { 0 } else { 4 };
 /// Chunks of one size, as a power of two; as many more have twice the places each. So a table that grows makes a
 /// sixteenth of its places more at once: the insert that waits for them, and the memory of places that nobody uses, stay small
 /// beside the rest.
-const ALIKE: u32 = if cfg!(peerage_loom) { 0 } else { 4 };
+const ALIKE: u32 = 4;
 /// For 2²⁷ places, less those of no use.
 const CHUNKS: usize = ((27 - SMALLEST - ALIKE) as usize) << ALIKE;
 /// Bits of an index that say which place of its chunk; those above say which chunk. So finding a place is a shift and a

@@ -172,6 +172,8 @@ pub enum Reason {
     WrongIncarnation,
     /// The peer speaks another protocol.
     Incompatible,
+    /// It has not answered a heartbeat for so long that it counts as dead.
+    Unresponsive,
     /// Its address was replaced by one that may be another process: the old generation is retired, and no failure counted.
     Replaced,
     /// Leases or transfers of the last generation were not given back before the drain deadline.
@@ -205,6 +207,7 @@ impl fmt::Display for Reason {
             Reason::TimedOut => f.write_str("connect timed out"),
             Reason::WrongIncarnation => f.write_str("another incarnation answered"),
             Reason::Incompatible => f.write_str("incompatible protocol"),
+            Reason::Unresponsive => f.write_str("no heartbeat answered"),
             Reason::Replaced => f.write_str("address replaced"),
             Reason::Undrained => f.write_str("old connection not drained"),
             Reason::WaitingForPredecessor => f.write_str("waits for the name's former peer to be removed"),

@@ -69,6 +69,12 @@ impl<T: Transport> Peer<T> {
         self.slot.word().generation()
     }
 
+    /// Whether it is Ready and has not answered for a [heartbeat](crate::Heartbeat)'s interval. Leases are granted all the
+    /// same; who has a choice sends elsewhere first. Without heartbeats always false. Wait-free.
+    pub fn is_suspect(&self) -> bool {
+        self.slot.is_suspect()
+    }
+
     /// The right to use the current generation's connection. Never waits, takes no lock, allocates nothing. Refused, it
     /// has asked for one reconnect, which starts when the backoff allows.
     ///
@@ -211,10 +217,15 @@ impl<T: Transport> Peer<T> {
     fn probe_now(&self, deadline: Instant) -> Liveness {
         let Ok(entered) = self.slot.enter(stripe_of_thread()) else { return Liveness::Unknown };
         let lease = Lease::of(&self.slot, entered);
-        let cx = ProbeContext { name: self.name.clone(), generation: lease.generation(), deadline };
-        let transport = &self.slot.home().transport;
-        catch_unwind(AssertUnwindSafe(|| transport.probe(&cx, lease.connection()))).unwrap_or(Liveness::Unknown)
+        probe_inside(&self.slot, &lease, deadline)
     }
+}
+
+/// The native call, caught.
+pub(crate) fn probe_inside<T: Transport>(slot: &SlotRef<T>, lease: &Lease<T>, deadline: Instant) -> Liveness {
+    let cx = ProbeContext { name: slot.name(), generation: lease.generation(), deadline };
+    let transport = &slot.home().transport;
+    catch_unwind(AssertUnwindSafe(|| transport.probe(&cx, lease.connection()))).unwrap_or(Liveness::Unknown)
 }
 
 impl<T: Transport> fmt::Debug for Peer<T> {
@@ -343,6 +354,8 @@ pub struct PeerStatus {
     pub phase: Phase,
     /// At which generation.
     pub generation: Generation,
+    /// Whether it is Ready and has not answered for a heartbeat's interval.
+    pub suspect: bool,
     /// The record of exactly this phase and generation; `None` while it changes.
     pub record: Option<Record>,
     /// Leases of the current generation.
@@ -378,6 +391,7 @@ impl PeerStatus {
             id: slot.id(),
             phase: word.phase(),
             generation: word.generation(),
+            suspect: slot.is_suspect(),
             record: slot.record_of(word),
             leases,
             draining: all.saturating_sub(leases),

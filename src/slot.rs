@@ -58,6 +58,8 @@ pub(crate) struct Slot<T: Transport> {
     pub(crate) grants: AtomicU64,
     /// A native connect runs, or the close of one that came too late; for listing.
     pub(crate) connecting: AtomicBool,
+    /// The Ready generation has not answered for a heartbeat's interval. Written under `slow`.
+    pub(crate) suspect: AtomicBool,
     /// `None` between lives.
     pub(crate) slow: Mutex<Option<Slow<T>>>,
 }
@@ -101,6 +103,7 @@ impl<T: Transport> Slot<T> {
             in_flight: InFlight::default(),
             grants: AtomicU64::new(0),
             connecting: AtomicBool::new(false),
+            suspect: AtomicBool::new(false),
             slow: Mutex::new(None),
         }
     }
@@ -142,6 +145,13 @@ impl<T: Transport> Slot<T> {
 
     pub(crate) fn bay(&self, bay: usize) -> &Bay<T::Connection> {
         &self.bays[bay]
+    }
+
+    /// Whether the peer is Ready and has not answered for a heartbeat's interval.
+    pub(crate) fn is_suspect(&self) -> bool {
+        // The word first: what an older generation was suspected of was cleared, under the mutex, before the CAS that made
+        // this one Ready.
+        self.word().bay().is_some() && self.suspect.load(Ordering::Relaxed)
     }
 
     /// Changes the word; the caller holds the slot's mutex, and the CAS is against a report.

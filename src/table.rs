@@ -26,7 +26,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// All peers of this process: cheap to clone, used from any thread and task. Dropping the last clone starts a shutdown and
 /// waits for nothing; leases and handles outlive it safely.
@@ -256,6 +256,27 @@ impl<T: Transport> PeerTable<T> {
             elections_without_connect,
             stale_reports,
         }
+    }
+
+    /// From the moment a Ready peer stops answering, however it does, until its generation has failed, at most: the
+    /// heartbeat's `interval`, until the next probe begins, and its `dead_after`. `None` without heartbeats, or where the
+    /// transport can't probe: then only an error or the caller's own report tells. Holds while a thread is free for the
+    /// probe, see [`Builder::max_stuck`]. An error that the transport reports is sooner.
+    pub fn time_to_declare_dead(&self) -> Option<Duration> {
+        self.shared().config.heartbeat.as_ref().map(|heartbeat| heartbeat.interval + heartbeat.dead_after)
+    }
+
+    /// From the moment a Ready peer stops answering until a process that took its place can be in use, at most:
+    /// [`time_to_declare_dead`](Self::time_to_declare_dead), the widest wait after a first failure, and `connect_timeout`;
+    /// where the transport can't [`OVERLAP`](crate::Capabilities::OVERLAP) connections also the old one's end, `drain_deadline` and
+    /// `close_timeout`. `None` like that one. Supposes that the process listens by then, that somebody asks for the peer,
+    /// that its earlier failures are forgiven, that a permit is free, and that callers give failed leases back.
+    pub fn time_to_reusable(&self) -> Option<Duration> {
+        let (shared, config) = (self.shared(), &self.shared().config);
+        let end =
+            if shared.has_one_slot_per_name() { config.drain_deadline + config.close_timeout } else { Duration::ZERO };
+        let backoff = config.backoff.base.min(config.backoff.cap);
+        self.time_to_declare_dead().map(|dead| dead + end + backoff + config.connect_timeout)
     }
 
     /// The transport.

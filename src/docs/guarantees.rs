@@ -30,6 +30,7 @@
 //! | operation | progress | in one step | allocates | being removed, removed, shut down |
 //! |---|---|---|---|---|
 //! | [`phase`](crate::Peer::phase), [`generation`](crate::Peer::generation), [`id`](crate::Peer::id), [`name`](crate::Peer::name) | wait-free | one word; two calls are two moments | no | as ever |
+//! | [`Peer::is_suspect`](crate::Peer::is_suspect) | wait-free | false unless the word read is Ready | no | false |
 //! | [`Peer::record`](crate::Peer::record) | lock-free | the record of the word read, or `None` | no, first | the last one |
 //! | [`Peer::status`](crate::Peer::status) | lock-free | phase, generation and record of one moment, each count of another | no, first | as ever |
 //! | [`PeerTable::snapshot`](crate::PeerTable::snapshot) | lock-free; leaf if a peer's last handle goes meanwhile | each peer as in `status`; the list is not of one moment, and shows peers whose insert has not returned | yes | without Removed peers |

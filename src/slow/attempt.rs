@@ -293,6 +293,7 @@ impl<T: Transport> Locked<'_, T> {
                 self.slow.retry_at = None;
                 self.slow.timed_out = false;
                 self.close_breaker();
+                self.start_beat(generation);
                 self.end_attempt(Ok(generation));
                 self.write_record(ready, Reason::Ready);
             }

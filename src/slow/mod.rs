@@ -11,10 +11,12 @@
 //!   it made is closed.
 
 mod attempt;
+mod beat;
 mod removal;
 mod update;
 
 pub(crate) use attempt::{Blame, Connect, Elected, Failure, Join, MayElect};
+pub(crate) use beat::{Beat, probe};
 pub(crate) use removal::{Removal, Removers};
 pub(crate) use update::NewAddress;
 
@@ -72,6 +74,8 @@ pub(crate) struct Slow<T: Transport> {
     pub(crate) in_line: bool,
     /// The last attempt ran into its deadline: the next one shares half of the permits with its like.
     pub(crate) timed_out: bool,
+    /// The heartbeat of the generation that is Ready.
+    beat: Option<Beat>,
     /// The earliest time the driver will look by itself.
     pub(crate) timer: Option<Instant>,
 }
@@ -177,6 +181,7 @@ impl<T: Transport> Slow<T> {
             lane: None,
             in_line: false,
             timed_out: false,
+            beat: None,
             timer: None,
         }
     }
@@ -303,6 +308,7 @@ impl<T: Transport> Locked<'_, T> {
 
     /// Stops admission to every live bay that the word no longer names.
     fn shut(&mut self, why: CloseReason) {
+        self.end_beat();
         for bay in 0..2 {
             let Place::Live(generation) = self.slow.bays[bay] else { continue };
             debug_assert_ne!(self.word().bay(), Some(bay), "the word moves before the gate closes");

@@ -187,7 +187,8 @@ pub trait Transport: Send + Sync + 'static {
     -> Closed<Self::Connection>;
 
     /// Asks a connected peer whether it is alive. May block up to the probe's deadline, on a probing thread, under a lease.
-    /// The table hands the answer to its caller and does nothing else with it.
+    /// The answer goes to the caller of [`Peer::probe`](crate::Peer::probe), who decides, or ends or prolongs the silence that
+    /// a [heartbeat](crate::Heartbeat) counts.
     fn probe(&self, cx: &ProbeContext, connection: &Self::Connection) -> Liveness {
         let _ = (cx, connection);
         Liveness::Unknown

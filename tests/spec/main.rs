@@ -6,6 +6,7 @@
 mod common;
 
 mod bad_input;
+mod beating;
 mod breaking;
 mod closing;
 mod electing;

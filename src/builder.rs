@@ -38,6 +38,8 @@ pub(crate) struct Config {
     pub(crate) backoff: Backoff,
     pub(crate) breaker: Option<Breaker>,
     pub(crate) heartbeat: Option<Heartbeat>,
+    pub(crate) remove_failed_after: Option<Duration>,
+    pub(crate) idle_ttl: Option<Duration>,
 }
 
 impl Default for Config {
@@ -58,6 +60,8 @@ impl Default for Config {
             backoff: Backoff::default(),
             breaker: Some(Breaker::default()),
             heartbeat: None,
+            remove_failed_after: None,
+            idle_ttl: None,
         }
     }
 }
@@ -160,6 +164,26 @@ impl<T: Transport> Builder<T> {
         self
     }
 
+    /// How long a peer may go on without a connection, from the failure that ended the last one or of its first attempt, until
+    /// the table removes it by itself, as [`Peer::remove`](crate::Peer::remove) would and with
+    /// [`Reason::FailedTooLong`](crate::Reason::FailedTooLong). Nothing has to happen for that; an attempt that runs may end
+    /// first, and an address given by an update starts the time anew. For tables whose peers come and go under new names.
+    /// Default `None`: a peer stays until it is removed.
+    pub fn remove_failed_after(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.config.remove_failed_after = time.into();
+        self
+    }
+
+    /// How long a peer may go unused until the table removes it by itself, with
+    /// [`Reason::IdleTooLong`](crate::Reason::IdleTooLong). A use is a lease, granted or refused, a wait for the peer, and an
+    /// insert of its name; a probe is none. It is removed when it was unused for this long, at the latest when for twice as
+    /// long; never while it connects, is waited for, or has leases, transfers or grants. A lease that is taken in the very
+    /// moment of the removal goes on, as at any removal. Less than 1 ms is taken as 1 ms. Default `None`: a peer stays.
+    pub fn idle_ttl(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.config.idle_ttl = time.into();
+        self
+    }
+
     /// When to try again. Default [`Backoff::default`].
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.config.backoff = backoff;
@@ -213,6 +237,10 @@ impl<T: Transport> Builder<T> {
             *interval = (*interval).clamp(Duration::from_millis(1), FOREVER);
             *dead_after = (*dead_after).clamp(*interval, FOREVER);
         }
+        for wait in [&mut config.remove_failed_after, &mut config.idle_ttl].into_iter().flatten() {
+            *wait = FOREVER.min(*wait);
+        }
+        config.idle_ttl = config.idle_ttl.map(|ttl| ttl.max(Duration::from_millis(1)));
         if !self.transport.capabilities().contains(Capabilities::PROBE) {
             config.heartbeat = None;
         }

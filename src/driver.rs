@@ -116,12 +116,15 @@ impl<T: Transport> Driver<T> {
             self.deferred.push((slot, events));
             return;
         };
-        let Step { close, bays, connect, probe, end_transfers, still_busy, wait_for_permit, look } = step;
+        let Step { close, bays, connect, forsaken, probe, end_transfers, still_busy, wait_for_permit, look } = step;
         let shared = &self.shared;
         for to_close in close.into_iter().flatten() {
             close::submit(shared, &slot, to_close);
         }
         drop(bays);
+        if forsaken {
+            shared.leaves(&slot.name(), &slot);
+        }
         if let Some(elected) = connect {
             shared.counters.elected();
             let ticket = Ticket::new(shared.clone(), slot.clone(), elected);

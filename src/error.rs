@@ -146,7 +146,9 @@ pub struct NotReady {
 impl fmt::Display for NotReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason {
-            Reason::Unknown | Reason::Removed | Reason::ShutDown => write!(f, "not ready: {}", self.reason),
+            Reason::Unknown | Reason::Removed | Reason::FailedTooLong | Reason::IdleTooLong | Reason::ShutDown => {
+                write!(f, "not ready: {}", self.reason)
+            }
             reason => write!(f, "not ready: {} at {}, {reason}", self.phase, self.generation),
         }
     }
@@ -182,6 +184,10 @@ pub enum Reason {
     WaitingForPredecessor,
     /// It is being removed, or was.
     Removed,
+    /// The table removed it by itself: it had no connection for as long as `remove_failed_after`.
+    FailedTooLong,
+    /// The table removed it by itself: nobody used it for as long as `idle_ttl`.
+    IdleTooLong,
     /// The table is shut down.
     ShutDown,
     /// No peer has this name or id.
@@ -212,6 +218,8 @@ impl fmt::Display for Reason {
             Reason::Undrained => f.write_str("old connection not drained"),
             Reason::WaitingForPredecessor => f.write_str("waits for the name's former peer to be removed"),
             Reason::Removed => f.write_str("removed"),
+            Reason::FailedTooLong => f.write_str("removed: it had failed for too long"),
+            Reason::IdleTooLong => f.write_str("removed: nobody used it for too long"),
             Reason::ShutDown => f.write_str("table shut down"),
             Reason::Unknown => f.write_str("no such peer"),
             Reason::Unsettled => f.write_str("changing"),

@@ -33,6 +33,8 @@ pub(crate) struct Step<T: Transport> {
     /// References of bays whose connection was taken.
     pub(crate) bays: [Option<SlotRef<T>>; 2],
     pub(crate) connect: Option<Elected<T::Address>>,
+    /// The table removes the peer by itself: its name is to be given free.
+    pub(crate) forsaken: bool,
     /// The Ready generation to be asked whether it is alive.
     pub(crate) probe: Option<Generation>,
     /// Bays whose transfers end as Unknown for their callers.
@@ -57,6 +59,7 @@ pub(crate) fn step<T: Transport>(slot: &Slot<T>, events: u32, permits: Permits) 
             close: [None, None],
             bays: [None, None],
             connect: None,
+            forsaken: false,
             probe: None,
             end_transfers: [false; 2],
             still_busy: Vec::new(),
@@ -68,6 +71,7 @@ pub(crate) fn step<T: Transport>(slot: &Slot<T>, events: u32, permits: Permits) 
         if events & REPORTED != 0 {
             lane.join_note();
         }
+        step.forsaken = lane.remove_forsaken();
         lane.expire();
         step.probe = lane.beat();
         lane.look_at_predecessor();
@@ -206,7 +210,7 @@ fn next_look<T: Transport>(lane: &mut Locked<'_, T>) -> Option<Look> {
     };
     let removers = slow.removal.iter().flat_map(|removal| removal.waiting.iter().map(|(deadline, _)| *deadline));
     let predecessor = lane.predecessor_deadline();
-    let beat = lane.beat_look();
+    let beat = lane.beat_look().into_iter().chain(lane.forsaken_look());
     let next = places.chain(attempt).chain(beat).chain(election).chain(predecessor).chain(removers).min()?;
     if slow.timer.is_some_and(|set| set > lane.now && set <= next) {
         return None;

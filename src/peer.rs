@@ -215,7 +215,7 @@ impl<T: Transport> Peer<T> {
 
     /// Enters without asking for a connect.
     fn probe_now(&self, deadline: Instant) -> Liveness {
-        let Ok(entered) = self.slot.enter(stripe_of_thread()) else { return Liveness::Unknown };
+        let Ok(entered) = self.slot.enter_to_probe(stripe_of_thread()) else { return Liveness::Unknown };
         let lease = Lease::of(&self.slot, entered);
         probe_inside(&self.slot, &lease, deadline)
     }
@@ -239,6 +239,7 @@ pub(crate) fn join<T: Transport>(slot: &SlotRef<T>) -> Join {
     if word.bay().is_some() {
         return Join::Ended(Ok(word.generation()));
     }
+    slot.mark_asked();
     let joined = locked(slot, |lane| lane.join());
     if matches!(joined, Join::Wait(_)) && slot.home().driver_died() {
         let peer = slot.name();
@@ -422,6 +423,7 @@ impl<T: Transport> Slot<T> {
     /// Refuses a lease: asks for a reconnect and says why. The caller keeps the slot alive. Takes no lock.
     #[cold]
     pub(crate) fn refuse(&self, word: Word) -> NotReady {
+        self.mark_asked();
         let not_ready = self.explain(word); // before the driver is asked, who changes it
         if matches!(word.phase(), Phase::Idle | Phase::Failed) {
             self.ask(word.generation());

@@ -151,6 +151,7 @@ impl<T: Transport> PeerTable<T> {
             Found::ShutDown => Err(InsertError::ShutDown { name: name.clone() }),
         })?;
         let Existing::Live(slot) = slot else { return Ok(slot) };
+        slot.mark_asked();
         let (live, phase) = locked(&slot, |lane| (lane.slow.address.clone(), lane.word().phase()));
         match live {
             Some(live) if !matches!(phase, Phase::Removing | Phase::Removed) => match *live == **address {

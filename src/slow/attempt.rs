@@ -99,6 +99,7 @@ impl<T: Transport> Locked<'_, T> {
         let began = if stable.is_some() { self.now } else { self.slow.began.unwrap_or(self.now) };
         let blame = failure.as_ref().map_or(Blame::Peer, |failure| failure.blame);
         self.back_off(blame, stable, began);
+        self.slow.failing_since.get_or_insert(self.now);
         let (reason, text, outcome) = match (failure, note) {
             (Some(failure), _) => (failure.reason, Some(failure.text), Some(failure.outcome)),
             (None, Some(note)) => (Reason::Broken(note.native_code), Some(note.text), None),
@@ -292,6 +293,7 @@ impl<T: Transport> Locked<'_, T> {
                 self.slow.last_error = None;
                 self.slow.retry_at = None;
                 self.slow.timed_out = false;
+                self.slow.failing_since = None;
                 self.close_breaker();
                 self.start_beat(generation);
                 self.end_attempt(Ok(generation));

@@ -45,7 +45,7 @@ pub(crate) fn probe<T: Transport>(slot: &SlotRef<T>, generation: Generation) {
 }
 
 fn ask<T: Transport>(slot: &SlotRef<T>, generation: Generation) -> Liveness {
-    let Ok(entered) = slot.enter(stripe_of_thread()) else { return Liveness::Unknown };
+    let Ok(entered) = slot.enter_to_probe(stripe_of_thread()) else { return Liveness::Unknown };
     let lease = Lease::of(slot, entered);
     if lease.generation() != generation {
         return Liveness::Unknown;

@@ -12,6 +12,7 @@
 
 mod attempt;
 mod beat;
+mod forsaken;
 mod removal;
 mod update;
 
@@ -74,6 +75,12 @@ pub(crate) struct Slow<T: Transport> {
     pub(crate) in_line: bool,
     /// The last attempt ran into its deadline: the next one shares half of the permits with its like.
     pub(crate) timed_out: bool,
+    /// Since when it has failed and had no connection in between.
+    failing_since: Option<Instant>,
+    /// The last time the lane found it used, or in use.
+    used_at: Instant,
+    /// Why the table removed it by itself, if it did.
+    forsaken: Option<Reason>,
     /// The heartbeat of the generation that is Ready.
     beat: Option<Beat>,
     /// The earliest time the driver will look by itself.
@@ -181,6 +188,9 @@ impl<T: Transport> Slow<T> {
             lane: None,
             in_line: false,
             timed_out: false,
+            failing_since: None,
+            used_at: now,
+            forsaken: None,
             beat: None,
             timer: None,
         }
@@ -301,7 +311,7 @@ impl<T: Transport> Locked<'_, T> {
     pub(crate) fn start_lane(&mut self, lane: SlotRef<T>) {
         self.slow.lane = Some(lane);
         self.write_record(self.slow.settled, Reason::NotAsked);
-        if self.slow.predecessor.is_some() {
+        if self.slow.predecessor.is_some() || self.home().config.idle_ttl.is_some() {
             self.look_after_this(); // for its deadline
         }
     }

@@ -12,6 +12,7 @@ mod closing;
 mod electing;
 mod exact_removal;
 mod extremes;
+mod forsaken;
 mod grants;
 mod half_inserted;
 mod half_made;

@@ -105,6 +105,42 @@ pub enum InsertError {
     },
 }
 
+/// Why a group was not inserted. The table is unchanged.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GroupError {
+    /// The group's name is not one, or a member can't be added.
+    #[error(transparent)]
+    Insert(#[from] InsertError),
+    /// The members' addresses were published by different starts of an engine: some of them are out of date. Read them again.
+    #[error("the members of \"{group}\" are not of one start of an engine: {}", list(members))]
+    Mixed {
+        /// The group.
+        group: PeerName,
+        /// All members.
+        members: Vec<GroupMember>,
+    },
+}
+
+/// A member of a group that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupMember {
+    /// Its name.
+    pub name: PeerName,
+    /// The start of the engine that its address names.
+    pub engine: Option<crate::Incarnation>,
+    /// Its address.
+    pub address: String,
+}
+
+fn list(members: &[GroupMember]) -> String {
+    let line = |GroupMember { name, engine, address }: &GroupMember| match engine {
+        Some(engine) => format!("{name} → {engine} → {address}"),
+        None => format!("{name} → none → {address}"),
+    };
+    members.iter().map(line).collect::<Vec<_>>().join(", ")
+}
+
 /// Why a peer's address was not replaced. Nothing was changed.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@
 //! time of the next look. Waiting (for a drain, a backoff, a permit) holds no thread and is not Connecting.
 
 use crate::peer::Removed;
-use crate::queue::{DRAINED, REPORTED};
+use crate::queue::{ASK, DRAINED, REPORTED};
 use crate::shared::{Counted, Line};
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Closing, Elected, Locked, MayElect, Place, Quiescing, ToClose, try_locked};
@@ -73,6 +73,9 @@ pub(crate) fn step<T: Transport>(slot: &Slot<T>, events: u32, permits: Permits) 
         }
         step.forsaken = lane.remove_forsaken();
         lane.expire();
+        if events & ASK != 0 {
+            lane.beat_now();
+        }
         step.probe = lane.beat();
         lane.look_at_predecessor();
         for bay in 0..2 {

@@ -83,7 +83,7 @@ impl<T: Transport> Lease<T> {
     /// Whatever the error is, the generation fails: not for busy or local errors.
     pub fn report(&self, error: &dyn Error) -> Reported {
         let generation = self.generation();
-        let note = || Note { generation, text: error.to_string().into(), native_code: None };
+        let note = || Note { generation, text: error.to_string().into(), native_code: None, process_is_gone: false };
         self.slot().home().report(self.slot(), generation, note)
     }
 
@@ -225,7 +225,7 @@ impl<T: DataPlane> Lease<T> {
     fn panicked(&self, panic: &(dyn std::any::Any + Send)) -> Arc<str> {
         let text: Arc<str> = panic_message(panic).into();
         let generation = self.generation();
-        let note = || Note { generation, text: text.clone(), native_code: None };
+        let note = || Note { generation, text: text.clone(), native_code: None, process_is_gone: false };
         let _ = self.slot().home().report(self.slot(), generation, note);
         text
     }

@@ -507,5 +507,10 @@ impl ErrorClass {
 }
 
 pub(crate) fn note_of(generation: Generation, error: &dyn TransportError) -> Note {
-    Note { generation, text: error.to_string().into(), native_code: error.native_code() }
+    Note {
+        generation,
+        text: error.to_string().into(),
+        native_code: error.native_code(),
+        process_is_gone: error.process_is_gone(),
+    }
 }

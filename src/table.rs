@@ -1,7 +1,7 @@
 //! All peers of this process.
 
 use crate::builder::Builder;
-use crate::error::{GrantError, InsertError, NotReady, Reason, RegisterError, WouldDeadlock};
+use crate::error::{GrantError, GroupError, GroupMember, InsertError, NotReady, Reason, RegisterError, WouldDeadlock};
 use crate::gate::stripe_of_thread;
 use crate::grant::{Access, Grant};
 use crate::inbox::Inbox;
@@ -13,11 +13,11 @@ use crate::region::{Region, RegionId, Slice};
 use crate::shared::{Registration, Shared, ShutdownRequest};
 use crate::shutdown;
 use crate::slot::{Slot, SlotRef};
-use crate::slow::{Slow, locked};
+use crate::slow::{Group, Slow, locked};
 use crate::state::{Generation, Phase};
 use crate::sync::{AtomicUsize, Ordering};
 use crate::ticket::panic_message;
-use crate::transport::{DataPlane, Transport, TransportError};
+use crate::transport::{Address, DataPlane, Transport, TransportError};
 use crate::wait::{Cell, Pending};
 use std::collections::HashMap;
 use std::fmt;
@@ -94,6 +94,29 @@ impl<T: Transport> PeerTable<T> {
                 return Ok(peers);
             }
         }
+    }
+
+    /// Adds the ranks of one engine, each a peer of its own: all or none. When an error of one says that its
+    /// [process is gone](TransportError::process_is_gone), the others that are Ready are probed at once, as by a
+    /// [heartbeat](Builder::heartbeat) that is due; without heartbeats nobody is. A member that is in the table already
+    /// with this address joins the group, and leaves its last one. Runs `Eq` and `Display` of addresses on this thread,
+    /// under no lock. Does not wait.
+    ///
+    /// # Errors
+    /// [`GroupError`]: as [`insert_many`](Self::insert_many), or two addresses name different
+    /// [engines](crate::Address::engine); the table is unchanged. An address that names none fits with any.
+    pub fn insert_group(
+        &self,
+        group: &str,
+        members: impl IntoIterator<Item = (PeerName, T::Address)>,
+    ) -> Result<Vec<Peer<T>>, GroupError> {
+        let group = PeerName::new(group).map_err(InsertError::from)?;
+        let members: Vec<_> = members.into_iter().collect();
+        check_engines(&group, &members)?;
+        let peers = self.insert_many(members)?;
+        let group = Arc::new(Group { name: group, members: peers.iter().map(Peer::id).collect() });
+        peers.iter().for_each(|peer| locked(peer.slot(), |lane| lane.join_group(group.clone())));
+        Ok(peers)
     }
 
     /// Names in one batch may repeat only with one address, and none may be ours.
@@ -418,6 +441,23 @@ impl<T: Transport> fmt::Debug for PeerTable<T> {
 
 fn conflict<A: fmt::Display>(name: &PeerName, live: &A, given: &A) -> InsertError {
     InsertError::NameConflict { name: name.clone(), live: live.to_string(), given: given.to_string() }
+}
+
+/// Addresses that name an engine must name one start of it.
+fn check_engines<A: Address>(group: &PeerName, members: &[(PeerName, A)]) -> Result<(), GroupError> {
+    let engines: Vec<_> = members.iter().map(|(_, address)| address.engine()).collect();
+    let mut named = engines.iter().flatten();
+    let first = named.next();
+    if named.all(|engine| Some(engine) == first) {
+        return Ok(());
+    }
+    let member = |((name, address), engine): (&(PeerName, A), _)| GroupMember {
+        name: name.clone(),
+        engine,
+        address: address.to_string(),
+    };
+    let members = members.iter().zip(engines).map(member).collect();
+    Err(GroupError::Mixed { group: group.clone(), members })
 }
 
 /// One native call about a region, caught.

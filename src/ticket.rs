@@ -104,7 +104,8 @@ impl<T: Transport> Ticket<T> {
         {
             let outcome = ReadyError::WrongIncarnation { peer: name.clone(), named, known };
             let text = outcome.to_string().into();
-            let failure = Failure { reason: Reason::WrongIncarnation, text, outcome, blame: Blame::Peer };
+            let failure =
+                Failure { reason: Reason::WrongIncarnation, text, outcome, blame: Blame::Peer, process_is_gone: false };
             locked(&self.slot, |slow| slow.fail(generation, failure));
             self.close(connection, CloseReason::WrongIncarnation);
             return Err(PublishError::WrongIncarnation { peer: name, named, known });
@@ -170,7 +171,7 @@ impl<T: Transport> Ticket<T> {
     }
 
     fn failure(&self, error: T::Error) -> Failure {
-        let native = error.native_code();
+        let (native, process_is_gone) = (error.native_code(), error.process_is_gone());
         let (reason, blame) = match error.class() {
             ErrorClass::Busy { retry_after } => (Reason::ConnectFailed(native), Blame::Busy(retry_after.min(FOREVER))),
             ErrorClass::Local => (Reason::ConnectFailed(native), Blame::Local),
@@ -180,13 +181,19 @@ impl<T: Transport> Ticket<T> {
         let text = error.to_string().into();
         let error = SharedError(Arc::new(error));
         let outcome = ReadyError::Failed { peer: self.context.name().clone(), generation: self.generation(), error };
-        Failure { reason, text, outcome, blame }
+        Failure { reason, text, outcome, blame, process_is_gone }
     }
 
     fn panicked(&self, panic: &(dyn Any + Send)) -> Failure {
         let message: Arc<str> = panic_message(panic).into();
         let outcome = ReadyError::Panicked { peer: self.context.name().clone(), message: message.clone() };
-        Failure { reason: Reason::ConnectFailed(None), text: message, outcome, blame: Blame::Peer }
+        Failure {
+            reason: Reason::ConnectFailed(None),
+            text: message,
+            outcome,
+            blame: Blame::Peer,
+            process_is_gone: false,
+        }
     }
 }
 
@@ -197,7 +204,7 @@ impl<T: Transport> Drop for Ticket<T> {
             let (peer, generation) = (self.context.name().clone(), self.generation());
             let outcome = ReadyError::Reported { peer, generation, error: message.clone() };
             let reason = Reason::ConnectFailed(None);
-            self.end(Failure { reason, text: message, outcome, blame: Blame::Peer });
+            self.end(Failure { reason, text: message, outcome, blame: Blame::Peer, process_is_gone: false });
         }
     }
 }

@@ -90,6 +90,12 @@ impl<T: Transport> Locked<'_, T> {
         due.then_some(beat.generation)
     }
 
+    /// A probe is due now, unless one is out.
+    pub(crate) fn beat_now(&mut self) {
+        let now = self.now;
+        self.slow.beat.iter_mut().for_each(|beat| beat.next = now);
+    }
+
     /// When [`beat`](Self::beat) has something to do.
     pub(crate) fn beat_look(&self) -> Option<Instant> {
         let heartbeat = self.slot.home().config.heartbeat.as_ref()?;
@@ -140,7 +146,13 @@ impl<T: Transport> Locked<'_, T> {
         if self.slot.change_word(word, Word::new(generation, Phase::Failed)).is_ok() {
             let (peer, text) = (self.slow.name.clone(), self.home().unresponsive_text.clone());
             let outcome = ReadyError::Reported { peer, generation, error: text.clone() };
-            self.settle(Some(Failure { reason: Reason::Unresponsive, text, outcome, blame: Blame::Peer }));
+            self.settle(Some(Failure {
+                reason: Reason::Unresponsive,
+                text,
+                outcome,
+                blame: Blame::Peer,
+                process_is_gone: false,
+            }));
         }
     }
 

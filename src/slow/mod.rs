@@ -13,11 +13,13 @@
 mod attempt;
 mod beat;
 mod forsaken;
+mod group;
 mod removal;
 mod update;
 
 pub(crate) use attempt::{Blame, Connect, Elected, Failure, Join, MayElect};
 pub(crate) use beat::{Beat, probe};
+pub(crate) use group::Group;
 pub(crate) use removal::{Removal, Removers};
 pub(crate) use update::NewAddress;
 
@@ -81,6 +83,8 @@ pub(crate) struct Slow<T: Transport> {
     used_at: Instant,
     /// Why the table removed it by itself, if it did.
     forsaken: Option<Reason>,
+    /// The ranks of one engine, it among them.
+    group: Option<Arc<Group>>,
     /// The heartbeat of the generation that is Ready.
     beat: Option<Beat>,
     /// The earliest time the driver will look by itself.
@@ -191,6 +195,7 @@ impl<T: Transport> Slow<T> {
             failing_since: None,
             used_at: now,
             forsaken: None,
+            group: None,
             beat: None,
             timer: None,
         }
@@ -219,6 +224,8 @@ struct After<T: Transport> {
     notes: Vec<note::Taken>,
     /// Failures that nobody waited for: a transport's error in them is user code when it is dropped.
     unused: Vec<ReadyError>,
+    /// Whose other members are to be asked whether they are alive.
+    ask: Option<Arc<Group>>,
     lane: Option<SlotRef<T>>,
     address: Option<Arc<T::Address>>,
 }
@@ -253,6 +260,7 @@ fn section<'a, T: Transport, R>(
         retired: Vec::with_capacity(TRANSITIONS),
         notes: Vec::with_capacity(TRANSITIONS),
         unused: Vec::with_capacity(TRANSITIONS),
+        ask: None,
         lane: None,
         address: None,
     };
@@ -284,6 +292,9 @@ impl<T: Transport> After<T> {
             for (_, cell) in waiting {
                 cell.resolve(removed.clone());
             }
+        }
+        if let Some(group) = self.ask {
+            group.ask_all_but(slot, home);
         }
         if let Some(address) = self.address {
             home.drop_elsewhere(address);
@@ -367,6 +378,7 @@ impl<T: Transport> Locked<'_, T> {
             attempts: slow.attempts,
             failures: slow.failures,
             breaker_open: slow.breaker_open,
+            group: slow.group.as_ref().map(|group| group.name.clone()),
             retry_at: slow.retry_at,
         };
         self.after.retired.push(self.slot.record.replace(draft, record));

@@ -14,6 +14,7 @@ mod exact_removal;
 mod extremes;
 mod forsaken;
 mod grants;
+mod grouping;
 mod half_inserted;
 mod half_made;
 mod ids;

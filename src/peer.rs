@@ -11,12 +11,12 @@ use crate::shared::ProbeRequest;
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Ended, Join, locked};
 use crate::state::{Generation, Phase, Word};
+use crate::sync::caught;
 use crate::transport::{Capabilities, CloseReason, Liveness, ProbeContext, Reported, Transport};
 use crate::wait::{Cell, Pending, Wait};
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -225,7 +225,7 @@ impl<T: Transport> Peer<T> {
 pub(crate) fn probe_inside<T: Transport>(slot: &SlotRef<T>, lease: &Lease<T>, deadline: Instant) -> Liveness {
     let cx = ProbeContext { name: slot.name(), generation: lease.generation(), deadline };
     let transport = &slot.home().transport;
-    catch_unwind(AssertUnwindSafe(|| transport.probe(&cx, lease.connection()))).unwrap_or(Liveness::Unknown)
+    caught(|| transport.probe(&cx, lease.connection())).unwrap_or(Liveness::Unknown)
 }
 
 impl<T: Transport> fmt::Debug for Peer<T> {

@@ -112,8 +112,9 @@ impl<T: Transport> Ticket<T> {
         match locked(&self.slot, |slow| slow.publish(generation, connection, incarnation)) {
             Ok(()) => Ok(generation),
             Err(late) => {
+                let phase = self.slot.word().phase(); // before the close, after which the next attempt may begin
                 self.close(late, CloseReason::Superseded);
-                Err(PublishError::Superseded { peer: name, generation, phase: self.slot.word().phase() })
+                Err(PublishError::Superseded { peer: name, generation, phase })
             }
         }
     }

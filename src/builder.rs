@@ -3,10 +3,10 @@
 use crate::clock::Clock;
 use crate::driver::Driver;
 use crate::error::BuildError;
-use crate::policy::{Backoff, Breaker};
+use crate::policy::{Backoff, Breaker, Heartbeat};
 use crate::shared::Shared;
 use crate::table::PeerTable;
-use crate::transport::Transport;
+use crate::transport::{Capabilities, Transport};
 use std::fmt;
 use std::thread;
 use std::time::Duration;
@@ -37,6 +37,9 @@ pub(crate) struct Config {
     pub(crate) max_waiters_per_peer: usize,
     pub(crate) backoff: Backoff,
     pub(crate) breaker: Option<Breaker>,
+    pub(crate) heartbeat: Option<Heartbeat>,
+    pub(crate) remove_failed_after: Option<Duration>,
+    pub(crate) idle_ttl: Option<Duration>,
 }
 
 impl Default for Config {
@@ -56,6 +59,9 @@ impl Default for Config {
             max_waiters_per_peer: 1 << 16,
             backoff: Backoff::default(),
             breaker: Some(Breaker::default()),
+            heartbeat: None,
+            remove_failed_after: None,
+            idle_ttl: None,
         }
     }
 }
@@ -114,7 +120,8 @@ impl<T: Transport> Builder<T> {
     /// How many native calls of each kind may hang, each on a thread of its own: connects beyond their deadline, after which
     /// new connects are answered `Busy`; closes of removed peers beyond `close_timeout`, after which other removed peers'
     /// closes wait for their place; and probes (at least one), after which new probes are answered `Unknown`. Closes of
-    /// peers in the table are not limited by it: a peer has at most three that hang. Default 32.
+    /// peers in the table are not limited by it: a peer has at most three that hang. Of heartbeats so many run at once, and as
+    /// many more may hang; then peers are not watched until a place is free. Default 32.
     pub fn max_stuck(mut self, limit: usize) -> Self {
         self.config.max_stuck = limit;
         self
@@ -142,6 +149,38 @@ impl<T: Transport> Builder<T> {
     /// What a peer gets that goes on failing; `None`: no more than the backoff. Default [`Breaker::default`].
     pub fn breaker(mut self, breaker: impl Into<Option<Breaker>>) -> Self {
         self.config.breaker = breaker.into();
+        self
+    }
+
+    /// Whether Ready peers are asked, again and again, if they are alive. A peer that stops answering is
+    /// [Suspect](crate::Peer::is_suspect) first, which refuses nothing, and fails after `dead_after`; one that answers again
+    /// before that is as before. Only where the transport can [`PROBE`](crate::Capabilities::PROBE).
+    ///
+    /// Default `None`: a probe of an idle table is traffic that nobody asked for, and how long a healthy peer may be silent
+    /// only its user knows. For peers that can be stopped, or cut off without a word, [`Heartbeat::default`] is
+    /// recommended: 1 s and 3 s.
+    pub fn heartbeat(mut self, heartbeat: impl Into<Option<Heartbeat>>) -> Self {
+        self.config.heartbeat = heartbeat.into();
+        self
+    }
+
+    /// How long a peer may go on without a connection, from the failure that ended the last one or of its first attempt, until
+    /// the table removes it by itself, as [`Peer::remove`](crate::Peer::remove) would and with
+    /// [`Reason::FailedTooLong`](crate::Reason::FailedTooLong). Nothing has to happen for that; an attempt that runs may end
+    /// first, and an address given by an update starts the time anew. For tables whose peers come and go under new names.
+    /// Default `None`: a peer stays until it is removed.
+    pub fn remove_failed_after(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.config.remove_failed_after = time.into();
+        self
+    }
+
+    /// How long a peer may go unused until the table removes it by itself, with
+    /// [`Reason::IdleTooLong`](crate::Reason::IdleTooLong). A use is a lease, granted or refused, a wait for the peer, and an
+    /// insert of its name; a probe is none. It is removed when it was unused for this long, at the latest when for twice as
+    /// long; never while it connects, is waited for, or has leases, transfers or grants. A lease that is taken in the very
+    /// moment of the removal goes on, as at any removal. Less than 1 ms is taken as 1 ms. Default `None`: a peer stays.
+    pub fn idle_ttl(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.config.idle_ttl = time.into();
         self
     }
 
@@ -193,6 +232,17 @@ impl<T: Transport> Builder<T> {
                 .chain(open_for)
         {
             *wait = FOREVER.min(*wait);
+        }
+        if let Some(Heartbeat { interval, dead_after }) = &mut config.heartbeat {
+            *interval = (*interval).clamp(Duration::from_millis(1), FOREVER);
+            *dead_after = (*dead_after).clamp(*interval, FOREVER);
+        }
+        for wait in [&mut config.remove_failed_after, &mut config.idle_ttl].into_iter().flatten() {
+            *wait = FOREVER.min(*wait);
+        }
+        config.idle_ttl = config.idle_ttl.map(|ttl| ttl.max(Duration::from_millis(1)));
+        if !self.transport.capabilities().contains(Capabilities::PROBE) {
+            config.heartbeat = None;
         }
         let seed = self.seed.unwrap_or_else(|| crate::name::Incarnation::random().0);
         let shared = Shared::new(self.transport, config, self.clock, seed);

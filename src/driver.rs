@@ -9,6 +9,7 @@ use crate::queue::LOOK;
 use crate::shared::{Line, ProbeRequest, Shared, ShutdownRequest};
 use crate::shutdown;
 use crate::slot::SlotRef;
+use crate::slow;
 use crate::ticket::Ticket;
 use crate::transfer::Outcome;
 use crate::transport::{Liveness, Transport};
@@ -75,7 +76,10 @@ impl<T: Transport> Driver<T> {
         let moved = self.look();
         let limit = self.shared.config.close_timeout;
         let closers = [&self.shared.closers, &self.shared.last_closers];
-        let overdue = closers.into_iter().filter_map(|pool| pool.give_up_older_than(limit)).min();
+        let closes = closers.into_iter().filter_map(|pool| pool.give_up_older_than(limit));
+        let heartbeat = self.shared.config.heartbeat.as_ref();
+        let beats = heartbeat.and_then(|beat| self.shared.beaters.give_up_older_than(beat.dead_after));
+        let overdue = closes.chain(beats).min();
         if moved {
             return true;
         }
@@ -112,16 +116,24 @@ impl<T: Transport> Driver<T> {
             self.deferred.push((slot, events));
             return;
         };
-        let Step { close, bays, connect, end_transfers, still_busy, wait_for_permit, look } = step;
+        let Step { close, bays, connect, forsaken, probe, end_transfers, still_busy, wait_for_permit, look } = step;
         let shared = &self.shared;
         for to_close in close.into_iter().flatten() {
             close::submit(shared, &slot, to_close);
         }
         drop(bays);
+        if forsaken {
+            shared.leaves(&slot.name(), &slot);
+        }
         if let Some(elected) = connect {
             shared.counters.elected();
             let ticket = Ticket::new(shared.clone(), slot.clone(), elected);
             shared.connectors.submit(shared.next_job(), Box::new(move || ticket.connect())); // starved: see `sleep`
+        }
+        if let Some(generation) = probe {
+            let slot = slot.clone();
+            let ask = move || slow::probe(&slot, generation);
+            shared.beaters.submit(shared.next_job(), Box::new(ask)); // starved: see `sleep`
         }
         for bay in (0..2).filter(|bay| end_transfers[*bay]) {
             slot.in_flight.of_bay(bay).iter().for_each(|transfer| transfer.end(Outcome::Unknown));

@@ -105,6 +105,42 @@ pub enum InsertError {
     },
 }
 
+/// Why a group was not inserted. The table is unchanged.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GroupError {
+    /// The group's name is not one, or a member can't be added.
+    #[error(transparent)]
+    Insert(#[from] InsertError),
+    /// The members' addresses were published by different starts of an engine: some of them are out of date. Read them again.
+    #[error("the members of \"{group}\" are not of one start of an engine: {}", list(members))]
+    Mixed {
+        /// The group.
+        group: PeerName,
+        /// All members.
+        members: Vec<GroupMember>,
+    },
+}
+
+/// A member of a group that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupMember {
+    /// Its name.
+    pub name: PeerName,
+    /// The start of the engine that its address names.
+    pub engine: Option<crate::Incarnation>,
+    /// Its address.
+    pub address: String,
+}
+
+fn list(members: &[GroupMember]) -> String {
+    let line = |GroupMember { name, engine, address }: &GroupMember| match engine {
+        Some(engine) => format!("{name} → {engine} → {address}"),
+        None => format!("{name} → none → {address}"),
+    };
+    members.iter().map(line).collect::<Vec<_>>().join(", ")
+}
+
 /// Why a peer's address was not replaced. Nothing was changed.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -146,7 +182,9 @@ pub struct NotReady {
 impl fmt::Display for NotReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason {
-            Reason::Unknown | Reason::Removed | Reason::ShutDown => write!(f, "not ready: {}", self.reason),
+            Reason::Unknown | Reason::Removed | Reason::FailedTooLong | Reason::IdleTooLong | Reason::ShutDown => {
+                write!(f, "not ready: {}", self.reason)
+            }
             reason => write!(f, "not ready: {} at {}, {reason}", self.phase, self.generation),
         }
     }
@@ -172,6 +210,8 @@ pub enum Reason {
     WrongIncarnation,
     /// The peer speaks another protocol.
     Incompatible,
+    /// It has not answered a heartbeat for so long that it counts as dead.
+    Unresponsive,
     /// Its address was replaced by one that may be another process: the old generation is retired, and no failure counted.
     Replaced,
     /// Leases or transfers of the last generation were not given back before the drain deadline.
@@ -180,6 +220,10 @@ pub enum Reason {
     WaitingForPredecessor,
     /// It is being removed, or was.
     Removed,
+    /// The table removed it by itself: it had no connection for as long as `remove_failed_after`.
+    FailedTooLong,
+    /// The table removed it by itself: nobody used it for as long as `idle_ttl`.
+    IdleTooLong,
     /// The table is shut down.
     ShutDown,
     /// No peer has this name or id.
@@ -205,10 +249,13 @@ impl fmt::Display for Reason {
             Reason::TimedOut => f.write_str("connect timed out"),
             Reason::WrongIncarnation => f.write_str("another incarnation answered"),
             Reason::Incompatible => f.write_str("incompatible protocol"),
+            Reason::Unresponsive => f.write_str("no heartbeat answered"),
             Reason::Replaced => f.write_str("address replaced"),
             Reason::Undrained => f.write_str("old connection not drained"),
             Reason::WaitingForPredecessor => f.write_str("waits for the name's former peer to be removed"),
             Reason::Removed => f.write_str("removed"),
+            Reason::FailedTooLong => f.write_str("removed: it had failed for too long"),
+            Reason::IdleTooLong => f.write_str("removed: nobody used it for too long"),
             Reason::ShutDown => f.write_str("table shut down"),
             Reason::Unknown => f.write_str("no such peer"),
             Reason::Unsettled => f.write_str("changing"),

@@ -15,6 +15,8 @@
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crossbeam_utils::CachePadded;
+use std::ops::Deref;
+use std::sync::atomic::AtomicBool;
 
 const CLOSED: u64 = 1 << 63;
 
@@ -25,14 +27,46 @@ pub(crate) struct Gate {
 }
 
 /// Where a lease is counted. It remembers this place, so that leaving looks up nothing.
-pub(crate) struct Stripe(CachePadded<AtomicU64>);
+pub(crate) struct Stripe(CachePadded<Count>);
+
+/// One cache line.
+struct Count {
+    leases: AtomicU64,
+    // A hint beside the count, on the line that the entrant has just written, so that it costs one store. Relaxed, and no
+    // atomic that loom sees: nothing is freed because of it. Whoever decides that a peer is idle removes it like any other,
+    // and the count keeps the connection open for a lease whose mark was not seen yet. No mark is lost: it is taken by a
+    // swap, and one that comes later stays for the next look.
+    used: AtomicBool,
+}
+
+impl Count {
+    fn closed() -> Self {
+        Count { leases: AtomicU64::new(CLOSED), used: AtomicBool::new(false) }
+    }
+}
+
+impl Deref for Count {
+    type Target = AtomicU64;
+    #[inline(always)]
+    fn deref(&self) -> &AtomicU64 {
+        &self.leases
+    }
+}
+
+impl Stripe {
+    /// Leaves a mark that the bay was used.
+    #[inline(always)]
+    pub(crate) fn mark(&self) {
+        self.0.used.store(true, Ordering::Relaxed);
+    }
+}
 
 impl Gate {
     /// A closed gate with nobody inside. `stripes` is a power of two.
     pub(crate) fn closed(stripes: usize) -> Self {
         debug_assert!(stripes.is_power_of_two(), "a stripe is chosen by mask");
         Gate {
-            stripes: (0..stripes).map(|_| Stripe(CachePadded::new(AtomicU64::new(CLOSED)))).collect(),
+            stripes: (0..stripes).map(|_| Stripe(CachePadded::new(Count::closed()))).collect(),
             left: AtomicU32::new(0),
         }
     }
@@ -41,7 +75,7 @@ impl Gate {
     #[inline(always)]
     pub(crate) fn enter(&self, stripe: u32) -> Option<&Stripe> {
         let entered = &self.stripes[stripe as usize & (self.stripes.len() - 1)];
-        let stripe = &*entered.0;
+        let stripe: &AtomicU64 = &entered.0;
         // ord! Acquire on every look: a CLOSED stripe must bring the word that moved on before it, else "retry while the
         //      word reads Ready" never ends. Pairs with the AcqRel close.
         //      model: bays::every_use_precedes_the_close_one_stripe   fails if: relaxed-look
@@ -117,6 +151,15 @@ impl Gate {
         self.stripes.iter().map(|Stripe(stripe)| stripe.load(Ordering::Relaxed) & !CLOSED).sum()
     }
 
+    /// Whether a mark was left since this was last asked.
+    pub(crate) fn take_marks(&self) -> bool {
+        let taken = |stripe: &Stripe| {
+            let used = &stripe.0.used;
+            used.load(Ordering::Relaxed) && used.swap(false, Ordering::Relaxed)
+        };
+        self.stripes.iter().filter(|stripe| taken(stripe)).count() > 0
+    }
+
     fn is_closed(&self) -> bool {
         self.stripes.iter().all(|Stripe(stripe)| stripe.load(Ordering::Relaxed) & CLOSED != 0)
     }
@@ -175,6 +218,17 @@ mod tests {
         assert!(gate.leave(second));
         gate.open();
         assert!(gate.close(), "nobody inside: the closer is told");
+    }
+
+    #[test]
+    fn a_mark_is_taken_once() {
+        let gate = Gate::closed(4);
+        gate.open();
+        assert!(!gate.take_marks());
+        for stripe in [0, 0, 3] {
+            gate.enter(stripe).expect("the gate is open").mark();
+        }
+        assert!(gate.take_marks() && !gate.take_marks());
     }
 
     #[test]

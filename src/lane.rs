@@ -5,10 +5,11 @@
 //! time of the next look. Waiting (for a drain, a backoff, a permit) holds no thread and is not Connecting.
 
 use crate::peer::Removed;
-use crate::queue::{DRAINED, REPORTED};
+use crate::queue::{ASK, DRAINED, REPORTED};
 use crate::shared::{Counted, Line};
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Closing, Elected, Locked, MayElect, Place, Quiescing, ToClose, try_locked};
+use crate::state::Generation;
 use crate::sync::Arc;
 use crate::transport::{Capabilities, Transport};
 use crate::wait::Cell;
@@ -32,6 +33,10 @@ pub(crate) struct Step<T: Transport> {
     /// References of bays whose connection was taken.
     pub(crate) bays: [Option<SlotRef<T>>; 2],
     pub(crate) connect: Option<Elected<T::Address>>,
+    /// The table removes the peer by itself: its name is to be given free.
+    pub(crate) forsaken: bool,
+    /// The Ready generation to be asked whether it is alive.
+    pub(crate) probe: Option<Generation>,
     /// Bays whose transfers end as Unknown for their callers.
     pub(crate) end_transfers: [bool; 2],
     pub(crate) still_busy: Vec<(Arc<Cell<Removed>>, Removed)>,
@@ -54,6 +59,8 @@ pub(crate) fn step<T: Transport>(slot: &Slot<T>, events: u32, permits: Permits) 
             close: [None, None],
             bays: [None, None],
             connect: None,
+            forsaken: false,
+            probe: None,
             end_transfers: [false; 2],
             still_busy: Vec::new(),
             wait_for_permit: None,
@@ -64,7 +71,12 @@ pub(crate) fn step<T: Transport>(slot: &Slot<T>, events: u32, permits: Permits) 
         if events & REPORTED != 0 {
             lane.join_note();
         }
+        step.forsaken = lane.remove_forsaken();
         lane.expire();
+        if events & ASK != 0 {
+            lane.beat_now();
+        }
+        step.probe = lane.beat();
         lane.look_at_predecessor();
         for bay in 0..2 {
             look_at_bay(lane, bay, &mut step);
@@ -201,7 +213,8 @@ fn next_look<T: Transport>(lane: &mut Locked<'_, T>) -> Option<Look> {
     };
     let removers = slow.removal.iter().flat_map(|removal| removal.waiting.iter().map(|(deadline, _)| *deadline));
     let predecessor = lane.predecessor_deadline();
-    let next = places.chain(attempt).chain(election).chain(predecessor).chain(removers).min()?;
+    let beat = lane.beat_look().into_iter().chain(lane.forsaken_look());
+    let next = places.chain(attempt).chain(beat).chain(election).chain(predecessor).chain(removers).min()?;
     if slow.timer.is_some_and(|set| set > lane.now && set <= next) {
         return None;
     }

@@ -81,7 +81,7 @@ impl<T: Transport> Lease<T> {
     /// Whatever the error is, the generation fails: not for busy or local errors.
     pub fn report(&self, error: &dyn Error) -> Reported {
         let generation = self.generation();
-        let note = || Note { generation, text: error.to_string().into(), native_code: None };
+        let note = || Note { generation, text: error.to_string().into(), native_code: None, process_is_gone: false };
         self.slot().home().report(self.slot(), generation, note)
     }
 
@@ -222,7 +222,7 @@ impl<T: DataPlane> Lease<T> {
     /// A transport that panicked may have sent anything: the generation is reported.
     fn panicked(&self, text: Arc<str>) -> Arc<str> {
         let generation = self.generation();
-        let note = || Note { generation, text: text.clone(), native_code: None };
+        let note = || Note { generation, text: text.clone(), native_code: None, process_is_gone: false };
         let _ = self.slot().home().report(self.slot(), generation, note);
         text
     }

@@ -96,7 +96,7 @@ pub use inbox::{Inbox, Notification, Source};
 pub use lease::Lease;
 pub use name::{Incarnation, MAX_NAME, PeerId, PeerName};
 pub use peer::{Peer, PeerStatus, Probe, Ready, Record, Removal, Removed};
-pub use policy::{Backoff, Breaker};
+pub use policy::{Backoff, Breaker, Heartbeat};
 pub use region::{Region, RegionId, Slice};
 pub use state::{Generation, Phase};
 pub use table::{PeerTable, Shutdown, ShutdownReport, Snapshot};

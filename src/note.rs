@@ -15,6 +15,7 @@ pub(crate) struct Note {
     pub(crate) generation: Generation,
     pub(crate) text: Arc<str>,
     pub(crate) native_code: Option<i64>,
+    pub(crate) process_is_gone: bool,
 }
 
 struct Node {
@@ -103,8 +104,12 @@ mod tests {
         let notes = Notes::new();
         thread::scope(|scope| {
             let push = |generation| {
-                let note =
-                    Note { generation: Generation(generation), text: generation.to_string().into(), native_code: None };
+                let note = Note {
+                    generation: Generation(generation),
+                    text: generation.to_string().into(),
+                    native_code: None,
+                    process_is_gone: false,
+                };
                 notes.push(note);
             };
             let reporters: Vec<_> = (0..REPORTERS)

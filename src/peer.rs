@@ -69,6 +69,12 @@ impl<T: Transport> Peer<T> {
         self.slot.word().generation()
     }
 
+    /// Whether it is Ready and has not answered for a [heartbeat](crate::Heartbeat)'s interval. Leases are granted all the
+    /// same; who has a choice sends elsewhere first. Without heartbeats always false. Wait-free.
+    pub fn is_suspect(&self) -> bool {
+        self.slot.is_suspect()
+    }
+
     /// The right to use the current generation's connection. Never waits, takes no lock, allocates nothing. Refused, it
     /// has asked for one reconnect, which starts when the backoff allows.
     ///
@@ -126,7 +132,7 @@ impl<T: Transport> Peer<T> {
     /// After this returns no new send is admitted on it, whatever the answer. Connects nothing. Never waits; allocates
     /// one note. The error is taken as text: its class is not asked, so busy and local errors are not for this.
     pub fn report(&self, generation: Generation, error: &dyn Error) -> Reported {
-        let note = || Note { generation, text: error.to_string().into(), native_code: None };
+        let note = || Note { generation, text: error.to_string().into(), native_code: None, process_is_gone: false };
         self.slot.home().report(&self.slot, generation, note)
     }
 
@@ -209,12 +215,17 @@ impl<T: Transport> Peer<T> {
 
     /// Enters without asking for a connect.
     fn probe_now(&self, deadline: Instant) -> Liveness {
-        let Ok(entered) = self.slot.enter(stripe_of_thread()) else { return Liveness::Unknown };
+        let Ok(entered) = self.slot.enter_to_probe(stripe_of_thread()) else { return Liveness::Unknown };
         let lease = Lease::of(&self.slot, entered);
-        let cx = ProbeContext { name: self.name.clone(), generation: lease.generation(), deadline };
-        let transport = &self.slot.home().transport;
-        caught(|| transport.probe(&cx, lease.connection())).unwrap_or(Liveness::Unknown)
+        probe_inside(&self.slot, &lease, deadline)
     }
+}
+
+/// The native call, caught.
+pub(crate) fn probe_inside<T: Transport>(slot: &SlotRef<T>, lease: &Lease<T>, deadline: Instant) -> Liveness {
+    let cx = ProbeContext { name: slot.name(), generation: lease.generation(), deadline };
+    let transport = &slot.home().transport;
+    caught(|| transport.probe(&cx, lease.connection())).unwrap_or(Liveness::Unknown)
 }
 
 impl<T: Transport> fmt::Debug for Peer<T> {
@@ -228,6 +239,7 @@ pub(crate) fn join<T: Transport>(slot: &SlotRef<T>) -> Join {
     if word.bay().is_some() {
         return Join::Ended(Ok(word.generation()));
     }
+    slot.mark_asked();
     let joined = locked(slot, |lane| lane.join());
     if matches!(joined, Join::Wait(_)) && slot.home().driver_died() {
         let peer = slot.name();
@@ -343,6 +355,8 @@ pub struct PeerStatus {
     pub phase: Phase,
     /// At which generation.
     pub generation: Generation,
+    /// Whether it is Ready and has not answered for a heartbeat's interval.
+    pub suspect: bool,
     /// The record of exactly this phase and generation; `None` while it changes.
     pub record: Option<Record>,
     /// Leases of the current generation.
@@ -378,6 +392,7 @@ impl PeerStatus {
             id: slot.id(),
             phase: word.phase(),
             generation: word.generation(),
+            suspect: slot.is_suspect(),
             record: slot.record_of(word),
             leases,
             draining: all.saturating_sub(leases),
@@ -408,6 +423,7 @@ impl<T: Transport> Slot<T> {
     /// Refuses a lease: asks for a reconnect and says why. The caller keeps the slot alive. Takes no lock.
     #[cold]
     pub(crate) fn refuse(&self, word: Word) -> NotReady {
+        self.mark_asked();
         let not_ready = self.explain(word); // before the driver is asked, who changes it
         if matches!(word.phase(), Phase::Idle | Phase::Failed) {
             self.ask(word.generation());

@@ -82,6 +82,34 @@ impl Breaker {
     }
 }
 
+/// How a Ready peer is watched that says nothing by itself: it is probed in every interval, on threads of the table's, inside
+/// its current generation. Only what an unanswered probe costs in time counts, so a table whose threads are all in use, or
+/// a process that was itself stopped, condemns nobody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// A probe begins at most this long after the one before, and by jitter not before half of it. A probe has this long
+    /// to answer; a peer that has not answered for so long is Suspect. Default 1 s; less than 1 ms is taken as 1 ms.
+    pub interval: Duration,
+    /// A peer that has not answered for so long, from the beginning of the first probe it left unanswered, fails. Default
+    /// 3 s: a stop of a second or two, by a garbage collector or a debugger, is survived. Less than the interval is taken as
+    /// the interval.
+    pub dead_after: Duration,
+}
+
+impl Default for Heartbeat {
+    fn default() -> Self {
+        Heartbeat { interval: Duration::from_secs(1), dead_after: Duration::from_secs(3) }
+    }
+}
+
+impl Heartbeat {
+    /// From the beginning of one probe to the next, given 64 random bits.
+    pub fn delay(&self, random: u64) -> Duration {
+        let half = self.interval / 2;
+        half + within(self.interval - half, random)
+    }
+}
+
 /// A time below `window`, given 64 random bits.
 fn within(window: Duration, random: u64) -> Duration {
     let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
@@ -207,6 +235,12 @@ mod tests {
         assert_eq!([15, 16, 17].map(|failures| breaker.opens_at(failures)), [false, true, true]);
         assert_eq!(breaker.delay(0).as_millis(), 15_000);
         assert_eq!(breaker.delay(u64::MAX).as_millis(), 29_999);
+    }
+
+    #[test]
+    fn the_next_probe_begins_within_the_interval_and_not_before_half_of_it() {
+        let heartbeat = Heartbeat::default();
+        assert_eq!([0, u64::MAX].map(|random| heartbeat.delay(random).as_millis()), [500, 999]);
     }
 
     #[test]

@@ -23,6 +23,9 @@ pub(crate) const DRAINED: u32 = 1 << 2;
 /// A time has come, a native call has returned, a removal was asked for: look.
 pub(crate) const LOOK: u32 = 1 << 4;
 
+/// Another rank of its engine is gone: ask at once whether it is alive.
+pub(crate) const ASK: u32 = 1 << 5;
+
 /// The part of a slot that the queue uses.
 pub(crate) struct Link<N> {
     events: AtomicU32,

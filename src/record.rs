@@ -42,6 +42,8 @@ pub struct Record {
     pub failures: u32,
     /// Whether its [breaker](crate::Breaker) is open: the next attempt waits longer than the backoff's cap.
     pub breaker_open: bool,
+    /// The group it was inserted with.
+    pub group: Option<PeerName>,
     /// When the next attempt may start, if one has failed.
     pub retry_at: Option<Instant>,
 }
@@ -238,6 +240,7 @@ mod tests {
             attempts: 0,
             failures: 0,
             breaker_open: false,
+            group: None,
             retry_at: None,
         }
     }

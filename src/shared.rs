@@ -41,6 +41,8 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) last_closers: Arc<Pool>,
     /// Asks peers: one that does not answer must not hold up a close.
     pub(crate) probers: Arc<Pool>,
+    /// Asks peers for their heartbeats: they need no place among the probes that somebody waits for.
+    pub(crate) beaters: Arc<Pool>,
     /// Ends tables: a close that hangs must not hold up a shutdown.
     pub(crate) enders: Arc<Pool>,
     pub(crate) connects: Connects,
@@ -67,6 +69,7 @@ pub(crate) struct Shared<T: Transport> {
     open_breakers: AtomicUsize,
     pub(crate) no_text: Arc<str>,
     pub(crate) timed_out_text: Arc<str>,
+    pub(crate) unresponsive_text: Arc<str>,
 }
 
 /// A region the transport knows, and how to take it back.
@@ -259,6 +262,7 @@ impl<T: Transport> Shared<T> {
         let closers = pool("peerage-close", config.max_concurrent_closes, usize::MAX);
         let last_closers = pool("peerage-last", config.max_concurrent_closes, config.max_stuck);
         let probers = pool("peerage-probe", config.max_stuck.max(1), 0);
+        let beaters = pool("peerage-beat", config.max_stuck.max(1), config.max_stuck);
         let enders = pool("peerage-end", 1, 0);
         let connects = Connects::new(&config, clock.now());
         Arc::new(Shared {
@@ -273,6 +277,7 @@ impl<T: Transport> Shared<T> {
             closers,
             last_closers,
             probers,
+            beaters,
             enders,
             connects,
             counters: Counters::default(),
@@ -292,6 +297,7 @@ impl<T: Transport> Shared<T> {
             open_breakers: AtomicUsize::new(0),
             no_text: "".into(),
             timed_out_text: "the attempt did not end before connect_timeout".into(),
+            unresponsive_text: "no heartbeat was answered for dead_after".into(),
         })
     }
 
@@ -411,8 +417,8 @@ impl<T: Transport> Shared<T> {
         self.close_later(self.next_job(), Box::new(move || drop(value)));
     }
 
-    pub(crate) fn pools(&self) -> [&Arc<Pool>; 5] {
-        [&self.connectors, &self.closers, &self.last_closers, &self.probers, &self.enders]
+    pub(crate) fn pools(&self) -> [&Arc<Pool>; 6] {
+        [&self.connectors, &self.closers, &self.last_closers, &self.probers, &self.beaters, &self.enders]
     }
 
     /// Whether one more probe may run; if so it does, until [`probe_ended`](Self::probe_ended).
@@ -507,5 +513,10 @@ impl ErrorClass {
 }
 
 pub(crate) fn note_of(generation: Generation, error: &dyn TransportError) -> Note {
-    Note { generation, text: error.to_string().into(), native_code: error.native_code() }
+    Note {
+        generation,
+        text: error.to_string().into(),
+        native_code: error.native_code(),
+        process_is_gone: error.process_is_gone(),
+    }
 }

@@ -58,6 +58,10 @@ pub(crate) struct Slot<T: Transport> {
     pub(crate) grants: AtomicU64,
     /// A native connect runs, or the close of one that came too late; for listing.
     pub(crate) connecting: AtomicBool,
+    /// The Ready generation has not answered for a heartbeat's interval. Written under `slow`.
+    pub(crate) suspect: AtomicBool,
+    /// Somebody asked for the peer and got no lease, since the lane last looked. Publishes nothing.
+    asked: AtomicBool,
     /// `None` between lives.
     pub(crate) slow: Mutex<Option<Slow<T>>>,
 }
@@ -101,6 +105,8 @@ impl<T: Transport> Slot<T> {
             in_flight: InFlight::default(),
             grants: AtomicU64::new(0),
             connecting: AtomicBool::new(false),
+            suspect: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
             slow: Mutex::new(None),
         }
     }
@@ -144,6 +150,13 @@ impl<T: Transport> Slot<T> {
         &self.bays[bay]
     }
 
+    /// Whether the peer is Ready and has not answered for a heartbeat's interval.
+    pub(crate) fn is_suspect(&self) -> bool {
+        // The word first: what an older generation was suspected of was cleared, under the mutex, before the CAS that made
+        // this one Ready.
+        self.word().bay().is_some() && self.suspect.load(Ordering::Relaxed)
+    }
+
     /// Changes the word; the caller holds the slot's mutex, and the CAS is against a report.
     pub(crate) fn change_word(&self, from: Word, to: Word) -> Result<(), Word> {
         // ord! AcqRel: publishes what the holder of the mutex did before, to who reads the word without it.
@@ -157,14 +170,19 @@ impl<T: Transport> Slot<T> {
     /// Enters the current generation's bay. `Err`: the word that was not Ready.
     #[inline(always)]
     pub(crate) fn enter(&self, stripe: u32) -> Result<Entered, Word> {
-        self.enter_if(stripe, || true)
+        self.enter_if(stripe, true, || true)
+    }
+
+    /// The same for who asks whether the peer is alive, which is no use of it.
+    pub(crate) fn enter_to_probe(&self, stripe: u32) -> Result<Entered, Word> {
+        self.enter_if(stripe, false, || true)
     }
 
     /// The same by id: `None` if the slot is in another life.
     #[inline(always)]
     pub(crate) fn enter_by_id(&self, version: u32, stripe: u32) -> Option<Result<Entered, Word>> {
         let mut same_life = true;
-        let entered = self.enter_if(stripe, || {
+        let entered = self.enter_if(stripe, true, || {
             // ord! Acquire, after the word: see `begin_life`.
             //      model: ids::a_stale_id_never_reaches_the_next_peer   fails if: version-before-word
             same_life = self.version.load(Ordering::Acquire) == version;
@@ -175,7 +193,7 @@ impl<T: Transport> Slot<T> {
 
     /// `wanted_life` is asked between the first look at a word and its use.
     #[inline(always)]
-    fn enter_if(&self, stripe: u32, mut wanted_life: impl FnMut() -> bool) -> Result<Entered, Word> {
+    fn enter_if(&self, stripe: u32, is_use: bool, mut wanted_life: impl FnMut() -> bool) -> Result<Entered, Word> {
         // ord! Acquire: pairs with the publisher's CAS. model: bays::every_use_precedes_the_close_one_stripe
         //      fails if: relaxed-word
         let mut seen = self.word();
@@ -191,6 +209,9 @@ impl<T: Transport> Slot<T> {
                 //      model: bays::every_use_precedes_the_close_one_stripe   fails if: no-second-look
                 let now = self.word();
                 if now == seen {
+                    if is_use {
+                        place.mark();
+                    }
                     return Ok(entered);
                 }
                 // SAFETY: we entered this slot just now, and leave it once.
@@ -227,6 +248,19 @@ impl<T: Transport> Slot<T> {
     unsafe fn drained(slot: NonNull<Self>, bay: usize) {
         // SAFETY: see the caller's duty; `home` lives as long as the slot is counted.
         unsafe { (*slot.as_ref().home).queue.tell(slot, DRAINED << bay) };
+    }
+
+    /// Leaves a mark that somebody has use for the peer who got no lease of it.
+    pub(crate) fn mark_asked(&self) {
+        if !self.asked.load(Ordering::Relaxed) {
+            self.asked.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether anybody took a lease or asked for one since this was last called.
+    pub(crate) fn take_marks(&self) -> bool {
+        let asked = self.asked.swap(false, Ordering::Relaxed);
+        self.bays.iter().filter(|bay| bay.gate.take_marks()).count() > 0 || asked
     }
 
     /// Asks for one reconnect after the failure of `generation`. The caller keeps the slot alive. Never waits.

@@ -1,7 +1,7 @@
 //! All peers of this process.
 
 use crate::builder::Builder;
-use crate::error::{GrantError, InsertError, NotReady, Reason, RegisterError, WouldDeadlock};
+use crate::error::{GrantError, GroupError, GroupMember, InsertError, NotReady, Reason, RegisterError, WouldDeadlock};
 use crate::gate::stripe_of_thread;
 use crate::grant::{Access, Grant};
 use crate::inbox::Inbox;
@@ -13,10 +13,10 @@ use crate::region::{Region, RegionId, Slice};
 use crate::shared::{Registration, Shared, ShutdownRequest};
 use crate::shutdown;
 use crate::slot::{Slot, SlotRef};
-use crate::slow::{Slow, locked};
+use crate::slow::{Group, Slow, locked};
 use crate::state::{Generation, Phase};
 use crate::sync::{AtomicUsize, Ordering, caught};
-use crate::transport::{DataPlane, Transport, TransportError};
+use crate::transport::{Address, DataPlane, Transport, TransportError};
 use crate::wait::{Cell, Pending};
 use std::collections::HashMap;
 use std::fmt;
@@ -24,7 +24,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// All peers of this process: cheap to clone, used from any thread and task. Dropping the last clone starts a shutdown and
 /// waits for nothing; leases and handles outlive it safely.
@@ -94,6 +94,29 @@ impl<T: Transport> PeerTable<T> {
         }
     }
 
+    /// Adds the ranks of one engine, each a peer of its own: all or none. When an error of one says that its
+    /// [process is gone](TransportError::process_is_gone), the others that are Ready are probed at once, as by a
+    /// [heartbeat](Builder::heartbeat) that is due; without heartbeats nobody is. A member that is in the table already
+    /// with this address joins the group, and leaves its last one. Runs `Eq` and `Display` of addresses on this thread,
+    /// under no lock. Does not wait.
+    ///
+    /// # Errors
+    /// [`GroupError`]: as [`insert_many`](Self::insert_many), or two addresses name different
+    /// [engines](crate::Address::engine); the table is unchanged. An address that names none fits with any.
+    pub fn insert_group(
+        &self,
+        group: &str,
+        members: impl IntoIterator<Item = (PeerName, T::Address)>,
+    ) -> Result<Vec<Peer<T>>, GroupError> {
+        let group = PeerName::new(group).map_err(InsertError::from)?;
+        let members: Vec<_> = members.into_iter().collect();
+        check_engines(&group, &members)?;
+        let peers = self.insert_many(members)?;
+        let group = Arc::new(Group { name: group, members: peers.iter().map(Peer::id).collect() });
+        peers.iter().for_each(|peer| locked(peer.slot(), |lane| lane.join_group(group.clone())));
+        Ok(peers)
+    }
+
     /// Names in one batch may repeat only with one address, and none may be ours.
     fn check_batch(&self, wanted: &[(PeerName, Arc<T::Address>)]) -> Result<(), InsertError> {
         let own = self.shared().transport.local_name();
@@ -149,6 +172,7 @@ impl<T: Transport> PeerTable<T> {
             Found::ShutDown => Err(InsertError::ShutDown { name: name.clone() }),
         })?;
         let Existing::Live(slot) = slot else { return Ok(slot) };
+        slot.mark_asked();
         let (live, phase) = locked(&slot, |lane| (lane.slow.address.clone(), lane.word().phase()));
         match live {
             Some(live) if !matches!(phase, Phase::Removing | Phase::Removed) => match *live == **address {
@@ -254,6 +278,27 @@ impl<T: Transport> PeerTable<T> {
             elections_without_connect,
             stale_reports,
         }
+    }
+
+    /// From the moment a Ready peer stops answering, however it does, until its generation has failed, at most: the
+    /// heartbeat's `interval`, until the next probe begins, and its `dead_after`. `None` without heartbeats, or where the
+    /// transport can't probe: then only an error or the caller's own report tells. Holds while a thread is free for the
+    /// probe, see [`Builder::max_stuck`]. An error that the transport reports is sooner.
+    pub fn time_to_declare_dead(&self) -> Option<Duration> {
+        self.shared().config.heartbeat.as_ref().map(|heartbeat| heartbeat.interval + heartbeat.dead_after)
+    }
+
+    /// From the moment a Ready peer stops answering until a process that took its place can be in use, at most:
+    /// [`time_to_declare_dead`](Self::time_to_declare_dead), the widest wait after a first failure, and `connect_timeout`;
+    /// where the transport can't [`OVERLAP`](crate::Capabilities::OVERLAP) connections also the old one's end, `drain_deadline` and
+    /// `close_timeout`. `None` like that one. Supposes that the process listens by then, that somebody asks for the peer,
+    /// that its earlier failures are forgiven, that a permit is free, and that callers give failed leases back.
+    pub fn time_to_reusable(&self) -> Option<Duration> {
+        let (shared, config) = (self.shared(), &self.shared().config);
+        let end =
+            if shared.has_one_slot_per_name() { config.drain_deadline + config.close_timeout } else { Duration::ZERO };
+        let backoff = config.backoff.base.min(config.backoff.cap);
+        self.time_to_declare_dead().map(|dead| dead + end + backoff + config.connect_timeout)
     }
 
     /// The transport.
@@ -394,6 +439,23 @@ impl<T: Transport> fmt::Debug for PeerTable<T> {
 
 fn conflict<A: fmt::Display>(name: &PeerName, live: &A, given: &A) -> InsertError {
     InsertError::NameConflict { name: name.clone(), live: live.to_string(), given: given.to_string() }
+}
+
+/// Addresses that name an engine must name one start of it.
+fn check_engines<A: Address>(group: &PeerName, members: &[(PeerName, A)]) -> Result<(), GroupError> {
+    let engines: Vec<_> = members.iter().map(|(_, address)| address.engine()).collect();
+    let mut named = engines.iter().flatten();
+    let first = named.next();
+    if named.all(|engine| Some(engine) == first) {
+        return Ok(());
+    }
+    let member = |((name, address), engine): (&(PeerName, A), _)| GroupMember {
+        name: name.clone(),
+        engine,
+        address: address.to_string(),
+    };
+    let members = members.iter().zip(engines).map(member).collect();
+    Err(GroupError::Mixed { group: group.clone(), members })
 }
 
 /// One native call about a region, caught.

@@ -103,7 +103,8 @@ impl<T: Transport> Ticket<T> {
         {
             let outcome = ReadyError::WrongIncarnation { peer: name.clone(), named, known };
             let text = outcome.to_string().into();
-            let failure = Failure { reason: Reason::WrongIncarnation, text, outcome, blame: Blame::Peer };
+            let failure =
+                Failure { reason: Reason::WrongIncarnation, text, outcome, blame: Blame::Peer, process_is_gone: false };
             locked(&self.slot, |slow| slow.fail(generation, failure));
             self.close(connection, CloseReason::WrongIncarnation);
             return Err(PublishError::WrongIncarnation { peer: name, named, known });
@@ -111,8 +112,9 @@ impl<T: Transport> Ticket<T> {
         match locked(&self.slot, |slow| slow.publish(generation, connection, incarnation)) {
             Ok(()) => Ok(generation),
             Err(late) => {
+                let phase = self.slot.word().phase(); // before the close, after which the next attempt may begin
                 self.close(late, CloseReason::Superseded);
-                Err(PublishError::Superseded { peer: name, generation, phase: self.slot.word().phase() })
+                Err(PublishError::Superseded { peer: name, generation, phase })
             }
         }
     }
@@ -169,7 +171,7 @@ impl<T: Transport> Ticket<T> {
     }
 
     fn failure(&self, error: T::Error) -> Failure {
-        let native = error.native_code();
+        let (native, process_is_gone) = (error.native_code(), error.process_is_gone());
         let (reason, blame) = match error.class() {
             ErrorClass::Busy { retry_after } => (Reason::ConnectFailed(native), Blame::Busy(retry_after.min(FOREVER))),
             ErrorClass::Local => (Reason::ConnectFailed(native), Blame::Local),
@@ -179,12 +181,18 @@ impl<T: Transport> Ticket<T> {
         let text = error.to_string().into();
         let error = SharedError(Arc::new(error));
         let outcome = ReadyError::Failed { peer: self.context.name().clone(), generation: self.generation(), error };
-        Failure { reason, text, outcome, blame }
+        Failure { reason, text, outcome, blame, process_is_gone }
     }
 
     fn panicked(&self, message: Arc<str>) -> Failure {
         let outcome = ReadyError::Panicked { peer: self.context.name().clone(), message: message.clone() };
-        Failure { reason: Reason::ConnectFailed(None), text: message, outcome, blame: Blame::Peer }
+        Failure {
+            reason: Reason::ConnectFailed(None),
+            text: message,
+            outcome,
+            blame: Blame::Peer,
+            process_is_gone: false,
+        }
     }
 }
 
@@ -195,7 +203,7 @@ impl<T: Transport> Drop for Ticket<T> {
             let (peer, generation) = (self.context.name().clone(), self.generation());
             let outcome = ReadyError::Reported { peer, generation, error: message.clone() };
             let reason = Reason::ConnectFailed(None);
-            self.end(Failure { reason, text: message, outcome, blame: Blame::Peer });
+            self.end(Failure { reason, text: message, outcome, blame: Blame::Peer, process_is_gone: false });
         }
     }
 }

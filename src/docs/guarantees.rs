@@ -30,9 +30,11 @@
 //! | operation | progress | in one step | allocates | being removed, removed, shut down |
 //! |---|---|---|---|---|
 //! | [`phase`](crate::Peer::phase), [`generation`](crate::Peer::generation), [`id`](crate::Peer::id), [`name`](crate::Peer::name) | wait-free | one word; two calls are two moments | no | as ever |
+//! | [`Peer::is_suspect`](crate::Peer::is_suspect) | wait-free | false unless the word read is Ready | no | false |
 //! | [`Peer::record`](crate::Peer::record) | lock-free | the record of the word read, or `None` | no, first | the last one |
 //! | [`Peer::status`](crate::Peer::status) | lock-free | phase, generation and record of one moment, each count of another | no, first | as ever |
 //! | [`PeerTable::snapshot`](crate::PeerTable::snapshot) | lock-free; leaf if a peer's last handle goes meanwhile | each peer as in `status`; the list is not of one moment, and shows peers whose insert has not returned | yes | without Removed peers |
+//! | [`PeerTable::time_to_declare_dead`](crate::PeerTable::time_to_declare_dead), [`time_to_reusable`](crate::PeerTable::time_to_reusable) | wait-free | of the settings; never changes | no | as ever |
 //! | [`PeerTable::peer`](crate::PeerTable::peer), [`peer_by_id`](crate::PeerTable::peer_by_id), cloning a [`Peer`](crate::Peer) | lock-free, but writes a count that all handles of the peer share | one look | no, first | `None` |
 //! | dropping a [`Peer`](crate::Peer) | wait-free; the last reference of a removed peer: leaf | | no | the last of all drops the transport |
 //!
@@ -50,6 +52,7 @@
 //! | operation | progress | in one step | allocates | being removed, removed, shut down |
 //! |---|---|---|---|---|
 //! | [`PeerTable::insert`](crate::PeerTable::insert), [`insert_many`](crate::PeerTable::insert_many) | slot of peers that live; your address's `Eq` and `Display`, under no lock; blocks while another insert makes room for as many slots as there are | all names appear in one snapshot, or none | yes | may be inserted again; `ShutDown` |
+//! | [`PeerTable::insert_group`](crate::PeerTable::insert_group) | the same, then the slot of every member | the same; the members join their group one after the other | yes | the same |
 //! | [`Peer::remove`](crate::Peer::remove), [`remove_if`](crate::Peer::remove_if) | slot; copies a path of the names. The future: when it is removed, or at the deadline | admission ends, at that generation or not at all; then the name goes | yes | the same end for all who ask |
 //! | [`PeerTable::shutdown`](crate::PeerTable::shutdown) | slot of every peer in turn. The future: by the deadline, 50 ms later if a native deregistration hangs | no insert is in the table after it; peers leave one after the other | yes | again: another report |
 //! | dropping a [`PeerTable`](crate::PeerTable) | wait-free; the last clone: leaf, may start a thread | begins a shutdown | the last clone | |

@@ -15,7 +15,8 @@
 //! | Connecting(g) → Ready(g, bay) | `Locked::publish`, called by the ticket of g | CAS under the mutex |
 //! | Ready(g), Connecting(g) → Failed(g) | `Slot::report` | bare CAS: the only change without the mutex |
 //! | Connecting(g) → Failed(g) | `Locked::fail` (the ticket failed, panicked or was dropped), `Locked::expire` (deadline) | CAS under the mutex |
-//! | any but Removed → Removing(g) | `Locked::begin_removal` | CAS under the mutex |
+//! | Ready(g) → Failed(g) | `Locked::is_unresponsive`: no heartbeat answered for `dead_after` | CAS under the mutex |
+//! | any but Removed → Removing(g) | `Locked::begin_removal`: a remover, a shutdown, or the lane itself (`Locked::remove_forsaken`) | CAS under the mutex |
 //! | Removing(g) → Removed(g) | `Locked::finish_removal`: bays free, no native connect | CAS under the mutex |
 //! | (no life) → Idle(g) | `Slot::begin_life` | store; nobody else counts a reference yet |
 //!

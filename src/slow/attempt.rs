@@ -45,6 +45,8 @@ pub(crate) struct Failure {
     pub(crate) text: Arc<str>,
     pub(crate) outcome: ReadyError,
     pub(crate) blame: Blame,
+    /// The other ranks of its engine are to be asked.
+    pub(crate) process_is_gone: bool,
 }
 
 /// What a failure does to the backoff.
@@ -99,6 +101,11 @@ impl<T: Transport> Locked<'_, T> {
         let began = if stable.is_some() { self.now } else { self.slow.began.unwrap_or(self.now) };
         let blame = failure.as_ref().map_or(Blame::Peer, |failure| failure.blame);
         self.back_off(blame, stable, began);
+        self.slow.failing_since.get_or_insert(self.now);
+        let told_by_note = note.as_ref().is_some_and(|note| note.process_is_gone);
+        if told_by_note || failure.as_ref().is_some_and(|failure| failure.process_is_gone) {
+            self.ask_the_others();
+        }
         let (reason, text, outcome) = match (failure, note) {
             (Some(failure), _) => (failure.reason, Some(failure.text), Some(failure.outcome)),
             (None, Some(note)) => (Reason::Broken(note.native_code), Some(note.text), None),
@@ -167,6 +174,9 @@ impl<T: Transport> Locked<'_, T> {
         let (note, taken) = self.slot.notes.take(word.generation());
         self.after.notes.push(taken);
         if let Some(note) = note.filter(|_| self.slow.last_error.is_none()) {
+            if note.process_is_gone {
+                self.ask_the_others();
+            }
             self.slow.last_error = Some(note.text);
             self.write_record(word, Reason::Broken(note.native_code));
         }
@@ -292,7 +302,9 @@ impl<T: Transport> Locked<'_, T> {
                 self.slow.last_error = None;
                 self.slow.retry_at = None;
                 self.slow.timed_out = false;
+                self.slow.failing_since = None;
                 self.close_breaker();
+                self.start_beat(generation);
                 self.end_attempt(Ok(generation));
                 self.write_record(ready, Reason::Ready);
             }
@@ -330,7 +342,13 @@ impl<T: Transport> Locked<'_, T> {
             let outcome = ReadyError::TimedOut { peer: self.slow.name.clone(), generation, after };
             let text = home.timed_out_text.clone();
             self.slow.timed_out = true;
-            self.settle(Some(Failure { reason: Reason::TimedOut, text, outcome, blame: Blame::Peer }));
+            self.settle(Some(Failure {
+                reason: Reason::TimedOut,
+                text,
+                outcome,
+                blame: Blame::Peer,
+                process_is_gone: false,
+            }));
         } else if matches!(self.word().phase(), Phase::Idle | Phase::Failed) {
             // Reported long ago; who has joined since waits for a native call that does not return.
             let error = self.stuck_error();

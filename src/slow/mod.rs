@@ -11,10 +11,15 @@
 //!   it made is closed.
 
 mod attempt;
+mod beat;
+mod forsaken;
+mod group;
 mod removal;
 mod update;
 
 pub(crate) use attempt::{Blame, Connect, Elected, Failure, Join, MayElect};
+pub(crate) use beat::{Beat, probe};
+pub(crate) use group::Group;
 pub(crate) use removal::{Removal, Removers};
 pub(crate) use update::NewAddress;
 
@@ -72,6 +77,16 @@ pub(crate) struct Slow<T: Transport> {
     pub(crate) in_line: bool,
     /// The last attempt ran into its deadline: the next one shares half of the permits with its like.
     pub(crate) timed_out: bool,
+    /// Since when it has failed and had no connection in between.
+    failing_since: Option<Instant>,
+    /// The last time the lane found it used, or in use.
+    used_at: Instant,
+    /// Why the table removed it by itself, if it did.
+    forsaken: Option<Reason>,
+    /// The ranks of one engine, it among them.
+    group: Option<Arc<Group>>,
+    /// The heartbeat of the generation that is Ready.
+    beat: Option<Beat>,
     /// The earliest time the driver will look by itself.
     pub(crate) timer: Option<Instant>,
 }
@@ -177,6 +192,11 @@ impl<T: Transport> Slow<T> {
             lane: None,
             in_line: false,
             timed_out: false,
+            failing_since: None,
+            used_at: now,
+            forsaken: None,
+            group: None,
+            beat: None,
             timer: None,
         }
     }
@@ -204,6 +224,8 @@ struct After<T: Transport> {
     notes: Vec<note::Taken>,
     /// Failures that nobody waited for: a transport's error in them is user code when it is dropped.
     unused: Vec<ReadyError>,
+    /// Whose other members are to be asked whether they are alive.
+    ask: Option<Arc<Group>>,
     lane: Option<SlotRef<T>>,
     address: Option<Arc<T::Address>>,
 }
@@ -239,6 +261,7 @@ fn section<'a, T: Transport, R>(
         retired: Vec::with_capacity(TRANSITIONS),
         notes: Vec::with_capacity(TRANSITIONS),
         unused: Vec::with_capacity(TRANSITIONS),
+        ask: None,
         lane: None,
         address: None,
     };
@@ -271,6 +294,9 @@ impl<T: Transport> After<T> {
                 cell.resolve(removed.clone());
             }
         }
+        if let Some(group) = self.ask {
+            group.ask_all_but(slot, home);
+        }
         if let Some(address) = self.address {
             home.drop_elsewhere(address);
         }
@@ -297,13 +323,14 @@ impl<T: Transport> Locked<'_, T> {
     pub(crate) fn start_lane(&mut self, lane: SlotRef<T>) {
         self.slow.lane = Some(lane);
         self.write_record(self.slow.settled, Reason::NotAsked);
-        if self.slow.predecessor.is_some() {
+        if self.slow.predecessor.is_some() || self.home().config.idle_ttl.is_some() {
             self.look_after_this(); // for its deadline
         }
     }
 
     /// Stops admission to every live bay that the word no longer names.
     fn shut(&mut self, why: CloseReason) {
+        self.end_beat();
         for bay in 0..2 {
             let Place::Live(generation) = self.slow.bays[bay] else { continue };
             debug_assert_ne!(self.word().bay(), Some(bay), "the word moves before the gate closes");
@@ -352,6 +379,7 @@ impl<T: Transport> Locked<'_, T> {
             attempts: slow.attempts,
             failures: slow.failures,
             breaker_open: slow.breaker_open,
+            group: slow.group.as_ref().map(|group| group.name.clone()),
             retry_at: slow.retry_at,
         };
         self.after.retired.push(self.slot.record.replace(draft, record));

@@ -103,7 +103,7 @@ impl<T: Transport> Locked<'_, T> {
     fn removed_reason(&self) -> Reason {
         match &self.slow.removal {
             Some(Removal { why: CloseReason::Shutdown, .. }) => Reason::ShutDown,
-            _ => Reason::Removed,
+            _ => self.slow.forsaken.unwrap_or(Reason::Removed),
         }
     }
 }

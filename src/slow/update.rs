@@ -81,6 +81,9 @@ impl<T: Transport> Locked<'_, T> {
         if !same_process {
             self.forgive();
         }
+        if self.word().phase() == Phase::Failed {
+            self.slow.failing_since.get_or_insert(self.now);
+        }
         self.write_record(self.word(), reason);
         self.after.events |= LOOK;
         Some(Ok(updated))
@@ -89,6 +92,7 @@ impl<T: Transport> Locked<'_, T> {
     /// What failed was another process, as far as anybody knows: the next attempt may start at once.
     fn forgive(&mut self) {
         self.slow.failures = 0;
+        self.slow.failing_since = None;
         self.slow.retry_at = None;
         self.slow.timed_out = false;
         self.close_breaker();

@@ -31,6 +31,12 @@ pub trait Address: Clone + Eq + fmt::Display + Send + Sync + 'static {
     fn incarnation(&self) -> Option<Incarnation> {
         None
     }
+
+    /// The boot id of the engine this process is a rank of, if the address names one: the same in all addresses that one
+    /// start of the engine published. What [`PeerTable::insert_group`](crate::PeerTable::insert_group) checks.
+    fn engine(&self) -> Option<Incarnation> {
+        None
+    }
 }
 
 /// An error of a transport. Its class decides what the table does; the rest is for people.
@@ -40,6 +46,11 @@ pub trait TransportError: std::error::Error + Send + Sync + 'static {
     /// The native library's own code, if there is one.
     fn native_code(&self) -> Option<i64> {
         None
+    }
+    /// Whether it says that the peer's process is gone, not only the way to it: a refused or a reset connection. The other
+    /// ranks of its engine may be gone with it and are asked at once. A guess costs a probe.
+    fn process_is_gone(&self) -> bool {
+        false
     }
 }
 
@@ -187,7 +198,8 @@ pub trait Transport: Send + Sync + 'static {
     -> Closed<Self::Connection>;
 
     /// Asks a connected peer whether it is alive. May block up to the probe's deadline, on a probing thread, under a lease.
-    /// The table hands the answer to its caller and does nothing else with it.
+    /// The answer goes to the caller of [`Peer::probe`](crate::Peer::probe), who decides, or ends or prolongs the silence that
+    /// a [heartbeat](crate::Heartbeat) counts.
     fn probe(&self, cx: &ProbeContext, connection: &Self::Connection) -> Liveness {
         let _ = (cx, connection);
         Liveness::Unknown

@@ -6,12 +6,15 @@
 mod common;
 
 mod bad_input;
+mod beating;
 mod breaking;
 mod closing;
 mod electing;
 mod exact_removal;
 mod extremes;
+mod forsaken;
 mod grants;
+mod grouping;
 mod half_inserted;
 mod half_made;
 mod ids;

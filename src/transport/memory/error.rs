@@ -101,6 +101,10 @@ impl TransportError for MemoryError {
         }
     }
 
+    fn process_is_gone(&self) -> bool {
+        matches!(self, MemoryError::Refused { .. } | MemoryError::Broken { .. })
+    }
+
     fn native_code(&self) -> Option<i64> {
         match self {
             MemoryError::Asked { native_code, .. } => *native_code,

@@ -427,6 +427,17 @@ impl TransportError for TcpError {
         }
     }
 
+    fn process_is_gone(&self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset};
+        match self {
+            TcpError::Unreachable { source, .. } | TcpError::Broken { source, .. } => {
+                matches!(source.kind(), ConnectionRefused | ConnectionReset | BrokenPipe)
+            }
+            TcpError::Ended { source: Some(source), .. } => source.process_is_gone(),
+            _ => false,
+        }
+    }
+
     fn native_code(&self) -> Option<i64> {
         match self {
             TcpError::Unresolvable { source, .. }
@@ -469,8 +480,9 @@ mod tests {
         assert_eq!((reset.class(), reset.native_code()), (ErrorClass::PeerBroken, Some(104)));
         let ended = TcpError::Ended { peer: peer.clone(), generation: Generation(3), source: Some(Arc::new(reset)) };
         assert_eq!((ended.class(), ended.native_code()), (ErrorClass::PeerBroken, Some(104)));
+        assert!(ended.process_is_gone());
         let full = TcpError::QueueFull { peer: peer.clone(), limit: 1 };
-        assert!(matches!(full.class(), ErrorClass::Busy { .. }));
+        assert!(matches!(full.class(), ErrorClass::Busy { .. }) && !full.process_is_gone());
         let name = TcpError::WrongName { actual: peer.clone(), peer, address };
         assert_eq!((name.class(), name.native_code()), (ErrorClass::Incompatible, None));
         assert!(is_local(&io::Error::from_raw_os_error(24)) && !is_local(&io::Error::from_raw_os_error(111)));

@@ -59,6 +59,7 @@ mod driver;
 mod error;
 mod gate;
 mod grant;
+mod history;
 mod inbox;
 #[cfg(peerage_loom)]
 mod internal;
@@ -92,6 +93,7 @@ pub use builder::Builder;
 pub use clock::Clock;
 pub use error::*;
 pub use grant::{Access, Grant, GrantBook, HeldLoan, Loan, Refusal, Revoked};
+pub use history::Transition;
 pub use inbox::{Inbox, Notification, Source};
 pub use lease::Lease;
 pub use name::{Incarnation, MAX_NAME, PeerId, PeerName};

@@ -19,6 +19,7 @@ pub(crate) use removal::{Removal, Removers};
 pub(crate) use update::NewAddress;
 
 use crate::error::{ReadyError, Reason};
+use crate::history::History;
 use crate::name::{Incarnation, PeerId, PeerName};
 use crate::note;
 use crate::peer::Removed;
@@ -62,6 +63,7 @@ pub(crate) struct Slow<T: Transport> {
     pub(crate) last_error: Option<Arc<str>>,
     reason: Reason,
     pub(crate) since: Instant,
+    pub(crate) history: History,
     incarnation: Option<Incarnation>,
     pub(crate) removal: Option<Removal>,
     /// Who had the name before and is in the way until it is Removed.
@@ -172,6 +174,7 @@ impl<T: Transport> Slow<T> {
             last_error: None,
             reason: Reason::NotAsked,
             since: now,
+            history: History::new(),
             removal: None,
             predecessor: after.map(|id| Predecessor { id, overdue: false }),
             lane: None,
@@ -339,6 +342,7 @@ impl<T: Transport> Locked<'_, T> {
         }
         slow.settled = word;
         slow.reason = reason;
+        slow.history.write(word.phase(), word.generation(), reason, self.now);
         let record = Record {
             name: slow.name.clone(),
             phase: word.phase(),

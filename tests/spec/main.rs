@@ -14,6 +14,7 @@ mod extremes;
 mod grants;
 mod half_inserted;
 mod half_made;
+mod histories;
 mod ids;
 mod incarnations;
 mod isolation;

@@ -65,6 +65,10 @@ impl History {
         History(VecDeque::with_capacity(KEPT))
     }
 
+    pub(crate) fn newest(&self) -> Option<Transition> {
+        self.0.back().copied()
+    }
+
     /// Answers the transition, if it is one.
     pub(crate) fn write(
         &mut self,

@@ -3,6 +3,7 @@
 
 use crate::builder::Config;
 use crate::clock::Clock;
+use crate::events::Hub;
 use crate::grant;
 use crate::name::{PeerId, PeerName};
 use crate::names::Names;
@@ -45,6 +46,7 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) enders: Arc<Pool>,
     pub(crate) connects: Connects,
     pub(crate) counters: Counters,
+    pub(crate) hub: Arc<Hub>,
     /// Probes that the driver has not seen yet.
     pub(crate) probes: Mutex<Vec<ProbeRequest>>,
     probes_running: AtomicUsize,
@@ -270,6 +272,7 @@ impl<T: Transport> Shared<T> {
             enders,
             connects,
             counters: Counters::default(),
+            hub: Arc::default(),
             probes: Mutex::default(),
             probes_running: AtomicUsize::new(0),
             registering: Mutex::default(),

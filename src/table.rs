@@ -280,7 +280,7 @@ impl<T: Transport> PeerTable<T> {
         Shutdown(Pending::new(cell, shared.clock.clone()))
     }
 
-    fn shared(&self) -> &Arc<Shared<T>> {
+    pub(crate) fn shared(&self) -> &Arc<Shared<T>> {
         &self.shared
     }
 }

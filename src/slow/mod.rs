@@ -19,6 +19,7 @@ pub(crate) use removal::{Removal, Removers};
 pub(crate) use update::NewAddress;
 
 use crate::error::{ReadyError, Reason};
+use crate::events::Change;
 use crate::history::History;
 use crate::name::{Incarnation, PeerId, PeerName};
 use crate::note;
@@ -64,6 +65,8 @@ pub(crate) struct Slow<T: Transport> {
     reason: Reason,
     pub(crate) since: Instant,
     pub(crate) history: History,
+    /// The newest subscription that has visited this peer; 0 if none has.
+    told: u64,
     incarnation: Option<Incarnation>,
     pub(crate) removal: Option<Removal>,
     /// Who had the name before and is in the way until it is Removed.
@@ -175,6 +178,7 @@ impl<T: Transport> Slow<T> {
             reason: Reason::NotAsked,
             since: now,
             history: History::new(),
+            told: 0,
             removal: None,
             predecessor: after.map(|id| Predecessor { id, overdue: false }),
             lane: None,
@@ -201,6 +205,8 @@ pub(crate) struct Locked<'a, T: Transport> {
 /// Done after unlock, in this order.
 struct After<T: Transport> {
     events: u32,
+    /// Readers of events have something to read.
+    told: bool,
     resolve: Vec<(Arc<Cell<Ended>>, Ended)>,
     removed: Option<(PeerName, Removed, Removers)>,
     retired: Vec<Retired>,
@@ -236,6 +242,7 @@ fn section<'a, T: Transport, R>(
     let flag = Some(Arc::new(AtomicBool::new(false)));
     let after = After {
         events: 0,
+        told: false,
         resolve: Vec::with_capacity(TRANSITIONS),
         removed: None,
         retired: Vec::with_capacity(TRANSITIONS),
@@ -273,6 +280,9 @@ impl<T: Transport> After<T> {
                 cell.resolve(removed.clone());
             }
         }
+        if self.told {
+            home.hub.wake();
+        }
         if let Some(address) = self.address {
             home.drop_elsewhere(address);
         }
@@ -298,6 +308,7 @@ impl<T: Transport> Locked<'_, T> {
     /// Gives the lane its reference, at insert.
     pub(crate) fn start_lane(&mut self, lane: SlotRef<T>) {
         self.slow.lane = Some(lane);
+        self.slow.told = self.home().hub.newest();
         self.write_record(self.slow.settled, Reason::NotAsked);
         if self.slow.predecessor.is_some() {
             self.look_after_this(); // for its deadline
@@ -342,7 +353,7 @@ impl<T: Transport> Locked<'_, T> {
         }
         slow.settled = word;
         slow.reason = reason;
-        slow.history.write(word.phase(), word.generation(), reason, self.now);
+        let transition = slow.history.write(word.phase(), word.generation(), reason, self.now);
         let record = Record {
             name: slow.name.clone(),
             phase: word.phase(),
@@ -358,5 +369,19 @@ impl<T: Transport> Locked<'_, T> {
             retry_at: slow.retry_at,
         };
         self.after.retired.push(self.slot.record.replace(draft, record));
+        if let Some(transition) = transition.filter(|_| self.slow.told != 0) {
+            let change = Change { name: self.slow.name.clone(), id: self.slot.id(), transition };
+            self.home().hub.tell(self.slow.told, &change);
+            self.after.told = true;
+        }
+    }
+
+    /// A subscription's visit: from here on the peer tells it, and what came before is in the answer. `None` for a peer
+    /// that has ended, and for one whose first record it was or will be told.
+    pub(crate) fn follow(&mut self, subscription: u64) -> Option<Change> {
+        let transition = self.slow.history.newest().filter(|_| self.slow.told < subscription)?;
+        self.slow.told = subscription;
+        let change = Change { name: self.slow.name.clone(), id: self.slot.id(), transition };
+        (transition.phase != Phase::Removed).then_some(change)
     }
 }

@@ -11,6 +11,7 @@ mod closing;
 mod electing;
 mod exact_removal;
 mod extremes;
+mod following;
 mod grants;
 mod half_inserted;
 mod half_made;

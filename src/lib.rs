@@ -76,6 +76,7 @@ mod queue;
 mod record;
 mod region;
 mod shared;
+mod show;
 mod shutdown;
 mod slab;
 mod slot;

@@ -28,6 +28,7 @@ mod registering;
 mod removing;
 mod retries;
 mod sending;
+mod showing;
 mod shutting_down;
 mod transfers;
 mod updating;

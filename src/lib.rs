@@ -64,17 +64,24 @@ mod history;
 mod inbox;
 #[cfg(peerage_loom)]
 mod internal;
+#[cfg(any(feature = "serde", feature = "tracing", feature = "metrics"))]
+mod label;
 mod lane;
 mod lease;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod name;
 mod names;
 mod note;
+mod observe;
 mod peer;
 mod policy;
 mod pool;
 mod queue;
 mod record;
 mod region;
+#[cfg(feature = "serde")]
+mod serialize;
 mod shared;
 mod show;
 mod shutdown;
@@ -86,6 +93,8 @@ mod state;
 mod sync;
 mod table;
 mod ticket;
+#[cfg(feature = "tracing")]
+mod trace;
 mod transfer;
 pub mod transport;
 mod update;

@@ -209,6 +209,7 @@ impl Connects {
 pub(crate) struct Counters {
     elections: AtomicU64,
     elections_without_connect: AtomicU64,
+    reports: AtomicU64,
     stale_reports: AtomicU64,
     leaked: AtomicU64,
 }
@@ -226,13 +227,17 @@ impl Counters {
         self.leaked.fetch_add(1, Ordering::Relaxed);
     }
 
+    fn report(&self) {
+        self.reports.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn stale_report(&self) {
         self.stale_reports.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Elections, those without a connect, stale reports, leaked connections.
-    pub(crate) fn read(&self) -> [u64; 4] {
-        [&self.elections, &self.elections_without_connect, &self.stale_reports, &self.leaked]
+    /// Elections, those without a connect, reports, stale ones, leaked connections.
+    pub(crate) fn read(&self) -> [u64; 5] {
+        [&self.elections, &self.elections_without_connect, &self.reports, &self.stale_reports, &self.leaked]
             .map(|counter| counter.load(Ordering::Relaxed))
     }
 }
@@ -317,6 +322,7 @@ impl<T: Transport> Shared<T> {
     /// Reports `generation` of a slot that the caller keeps alive.
     pub(crate) fn report(&self, slot: &Slot<T>, generation: Generation, note: impl FnOnce() -> Note) -> Reported {
         if slot.report(generation, note) {
+            self.counters.report();
             return Reported::Failed;
         }
         self.counters.stale_report();

@@ -245,7 +245,7 @@ impl<T: Transport> PeerTable<T> {
     /// next; the list is not of one moment.
     pub fn snapshot(&self) -> Snapshot {
         let shared = self.shared();
-        let [generations, elections_without_connect, stale_reports, leaked] = shared.counters.read();
+        let [generations, elections_without_connect, reports, stale_reports, leaked] = shared.counters.read();
         let slots = shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version));
         Snapshot {
             peers: slots.filter_map(|slot| PeerStatus::of(&slot)).collect(),
@@ -254,6 +254,7 @@ impl<T: Transport> PeerTable<T> {
             leaked,
             generations,
             elections_without_connect,
+            reports,
             stale_reports,
         }
     }
@@ -472,6 +473,8 @@ pub struct Snapshot {
     pub generations: u64,
     /// Elections whose attempt ended before its native connect was called.
     pub elections_without_connect: u64,
+    /// Reports that failed the generation they named.
+    pub reports: u64,
     /// Reports that named a generation which was not current.
     pub stale_reports: u64,
 }

@@ -23,6 +23,7 @@ use crate::events::Change;
 use crate::history::History;
 use crate::name::{Incarnation, PeerId, PeerName};
 use crate::note;
+use crate::observe;
 use crate::peer::Removed;
 use crate::queue::{DRAINED, LOOK};
 use crate::record::{Draft, Record, Retired};
@@ -207,6 +208,8 @@ struct After<T: Transport> {
     events: u32,
     /// Readers of events have something to read.
     told: bool,
+    /// For who observes, if anybody does; with the error's text.
+    changed: Vec<(Change, Option<Arc<str>>)>,
     resolve: Vec<(Arc<Cell<Ended>>, Ended)>,
     removed: Option<(PeerName, Removed, Removers)>,
     retired: Vec<Retired>,
@@ -243,6 +246,7 @@ fn section<'a, T: Transport, R>(
     let after = After {
         events: 0,
         told: false,
+        changed: Vec::with_capacity(if observe::OBSERVED { TRANSITIONS } else { 0 }),
         resolve: Vec::with_capacity(TRANSITIONS),
         removed: None,
         retired: Vec::with_capacity(TRANSITIONS),
@@ -282,6 +286,9 @@ impl<T: Transport> After<T> {
         }
         if self.told {
             home.hub.wake();
+        }
+        for (change, error) in &self.changed {
+            observe::changed(change, error.as_deref());
         }
         if let Some(address) = self.address {
             home.drop_elsewhere(address);
@@ -369,10 +376,14 @@ impl<T: Transport> Locked<'_, T> {
             retry_at: slow.retry_at,
         };
         self.after.retired.push(self.slot.record.replace(draft, record));
-        if let Some(transition) = transition.filter(|_| self.slow.told != 0) {
-            let change = Change { name: self.slow.name.clone(), id: self.slot.id(), transition };
+        let Some(transition) = transition.filter(|_| observe::OBSERVED || self.slow.told != 0) else { return };
+        let change = Change { name: self.slow.name.clone(), id: self.slot.id(), transition };
+        if self.slow.told != 0 {
             self.home().hub.tell(self.slow.told, &change);
             self.after.told = true;
+        }
+        if observe::OBSERVED {
+            self.after.changed.push((change, self.slow.last_error.clone()));
         }
     }
 

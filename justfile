@@ -38,6 +38,14 @@ faults *args:
 bench:
     cargo bench --bench lease
 
+# Every benchmark; writes BENCHMARKS.md and its plots. About 8 minutes, on a machine that does nothing else.
+benchmarks:
+    ci/benchmarks.sh
+
+# Instructions of the hot path against their bounds.
+callgrind:
+    ci/callgrind.sh
+
 # Each fuzz target for so long.
 fuzz seconds="30":
     ci/fuzz.sh {{seconds}}

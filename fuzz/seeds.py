@@ -6,7 +6,7 @@ import struct
 
 CORPUS = pathlib.Path(__file__).parent / "corpus"
 MAGIC = b"peerage\x01"
-VERSION = 1
+VERSION = 2
 
 
 def write(target, name, data):
@@ -25,39 +25,50 @@ def page(length):
 
 number = struct.Struct("<Q").pack
 frames = {
-    "notify": frame(1, b"pages ready"),
-    "empty": frame(1, b""),
+    "notify": frame(1, number(1) + b"pages ready"),
+    "empty": frame(1, number(2)),
     "write": frame(2, number(1) + page(5)) + frame(3, number(1) + b"12345"),
     "read": frame(4, number(2) + page(5)),
     "read-data": frame(5, number(2) + b"12345"),
     "ack": frame(6, number(1) + b"\0") + frame(6, number(2) + b"\x05"),
     "ping": frame(7, number(9)) + frame(8, number(9)),
-    "another-generation": frame(1, b"late", generation=6),
+    "cancel": frame(2, number(1) + page(5)) + frame(10, number(1)),
+    "goodbye": frame(9, b"\1"),
+    "goodbye-unknown": frame(9, b"\xff"),
+    "another-generation": frame(1, number(3) + b"late", generation=6),
     "long-claim": struct.pack("<IBQ", 0xFFFFFFFF, 1, 7) + b"x",
-    "unknown-kind": frame(9, b""),
+    "unknown-kind": frame(99, b""),
 }
-frames["all"] = b"".join(frames[name] for name in ("notify", "write", "read", "read-data", "ack", "ping"))
+frames["all"] = b"".join(frames[name] for name in ("notify", "write", "read", "read-data", "ack", "cancel", "ping", "goodbye"))
 for name, data in frames.items():
     # Generation, limit of notifications, size of the pieces.
     write("frame", name, struct.pack("<BHB", 7, 100, 12) + data)
 
 
-def hello(name, target):
-    return MAGIC + struct.pack("<HQQBB", VERSION, 5, 7, len(name), len(target)) + name + target
+def token(token):
+    return bytes((len(token) > 0,)) + token
 
 
-def answer(code, name):
-    return MAGIC + struct.pack("<HBQIB", VERSION, code, 5, 65536, len(name)) + name
+def hello(name, target, nonce=b""):
+    return MAGIC + struct.pack("<HQQBB", VERSION, 5, 7, len(name), len(target)) + token(nonce) + name + target
+
+
+def answer(code, name, proof=b""):
+    return MAGIC + struct.pack("<HBQIB", VERSION, code, 5, 65536, len(name)) + token(proof) + name
 
 
 write("handshake", "hello", b"\0" + hello(b"decode-0", b"prefill-0"))
 write("handshake", "hello-long-names", b"\0" + hello(b"d" * 255, b"p" * 255))
 write("handshake", "hello-no-name", b"\0" + hello(b"", b"p"))
 write("handshake", "hello-not-text", b"\0" + hello(b"\xff\xfe", b"p"))
-write("handshake", "hello-version", b"\0" + MAGIC + b"\x02\x00")
+write("handshake", "hello-version", b"\0" + MAGIC + b"\x01\x00")
 write("handshake", "other-protocol", b"\0GET / HTTP/1.1\r\n\r\n")
-for code in range(6):
+write("handshake", "hello-nonce", b"\0" + hello(b"decode-0", b"prefill-0", bytes(range(32))))
+write("handshake", "hello-flag", b"\0" + hello(b"d", b"p").replace(b"\1\1\0", b"\1\1\2"))
+for code in range(10):
     write("handshake", f"answer-{code}", b"\1" + answer(code, b"prefill-0"))
+write("handshake", "answer-challenge", b"\1" + answer(5, b"prefill-0", bytes(range(32))))
+write("handshake", "answer-proven", b"\1" + answer(0, b"prefill-0", bytes(range(32))))
 
 for at, text in enumerate(
     ["127.0.0.1:7000", "[::1]:65535", "prefill-0.local:7000#00000000000000ff", "h:1#ff", "h:0", "::1", "a b:1", "h:1#",

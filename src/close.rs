@@ -4,9 +4,9 @@ use crate::lane::{CLOSE_AGAIN, CloseEnded};
 use crate::shared::Shared;
 use crate::slot::SlotRef;
 use crate::slow::{ToClose, locked};
+use crate::sync::caught;
 use crate::transfer::Outcome;
 use crate::transport::{Capabilities, CloseContext, Closed, Transport};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
@@ -23,7 +23,7 @@ fn run<T: Transport>(shared: &Shared<T>, slot: &SlotRef<T>, close: ToClose<T::Co
     while let Some(this) = connection.take() {
         let deadline = shared.clock.now() + shared.config.close_timeout;
         let cx = CloseContext { name: name.clone(), generation, deadline };
-        let closed = catch_unwind(AssertUnwindSafe(|| shared.transport.disconnect(&cx, this, why)));
+        let closed = caught(|| shared.transport.disconnect(&cx, this, why));
         let ended = match closed {
             Ok(Closed::Released | Closed::AlreadyGone) => CloseEnded::Closed,
             Ok(Closed::Leaked(why)) => CloseEnded::Leaked(why),

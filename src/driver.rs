@@ -178,7 +178,7 @@ impl<T: Transport> Driver<T> {
         self.shutdowns.retain_mut(|request| {
             let over = request.deadline.is_some_and(|at| at <= now);
             if request.submitted.is_none() && (live == 0 || over) {
-                shutdown::submit_report(shared, request.cell.clone());
+                shutdown::submit_report(shared, request.cell.clone(), request.deadline);
                 request.submitted = Some(now);
             }
             // From the submission: this turn may itself come late.

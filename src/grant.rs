@@ -60,6 +60,9 @@ pub enum Refusal {
     /// The grant was revoked while the transfer ran.
     #[error("revoked while it ran")]
     Revoked = 7,
+    /// The borrower gave the transfer up; what it had moved by then stays.
+    #[error("cancelled by the borrower")]
+    Cancelled = 8,
 }
 
 impl Refusal {
@@ -73,6 +76,7 @@ impl Refusal {
             Self::WrongAccess,
             Self::DuplicateTransfer,
             Self::Revoked,
+            Self::Cancelled,
         ]
         .into_iter()
         .find(|refusal| *refusal as u8 == code)
@@ -193,8 +197,9 @@ impl Core {
         // ord! AcqRel: Acquire for the copies of all who left before (a page handed back shows them), from the Release in
         //      `leave`. The Release is more than it needs: whoever leaves last and finishes gets the page's end, not ours.
         //      An RMW, so that it undoes no entry and no leave.
-        //      model: lending::quiesced_comes_after_every_write   fails if: revoke-collects-nothing
-        //      model: lending::a_grant_quiesces_once_whoever_ends_it   fails if: revoke-by-load-and-store
+        //      model: lending::quiesced_comes_after_every_write   fails if: revoke-collects-nothing,
+        //      revoke-by-load-and-store
+        //      model: lending::a_grant_quiesces_once_whoever_ends_it   fails if: revoke-finishes-nothing
         let before = self.gate.fetch_or(CLOSED, Ordering::AcqRel);
         if before & CLOSED == 0 {
             if let Some(book) = self.book.upgrade() {
@@ -626,7 +631,7 @@ mod tests {
     #[test]
     fn every_refusal_has_its_number() {
         for code in 0..=u8::MAX {
-            assert_eq!(Refusal::from_code(code).map(|refusal| refusal as u8), (1..=7).contains(&code).then_some(code));
+            assert_eq!(Refusal::from_code(code).map(|refusal| refusal as u8), (1..=8).contains(&code).then_some(code));
         }
     }
 }

@@ -28,6 +28,8 @@ pub struct Notification {
     pub incarnation: Option<Incarnation>,
     /// The sender's own generation of the connection it came over, if the transport learns it.
     pub generation: Option<Generation>,
+    /// Its number on that connection, if the transport counts them: it grows from message to message.
+    pub sequence: Option<u64>,
     /// The message.
     pub bytes: Vec<u8>,
 }
@@ -40,7 +42,13 @@ impl Notification {
         generation: Option<Generation>,
         bytes: Vec<u8>,
     ) -> Self {
-        Notification { from, incarnation, generation, bytes }
+        Notification { from, incarnation, generation, sequence: None, bytes }
+    }
+
+    /// The same with its number on the connection.
+    #[must_use]
+    pub fn with_sequence(self, sequence: u64) -> Self {
+        Notification { sequence: Some(sequence), ..self }
     }
 }
 
@@ -247,6 +255,16 @@ impl Source {
     /// The message, if this source's share is full. Try again once a receiver has taken one of its messages, or wait for
     /// that with [`push`](Self::push).
     pub fn try_push(&self, message: Notification) -> Result<(), Notification> {
+        self.try_push_if(message, || true).map(|_| ())
+    }
+
+    /// The same, unless `admits` says no at the moment at which the message would be queued: then it is dropped, and the
+    /// answer is `false`. `admits` runs under the queue's lock.
+    pub(crate) fn try_push_if(
+        &self,
+        message: Notification,
+        admits: impl FnOnce() -> bool,
+    ) -> Result<bool, Notification> {
         {
             let mut share = lock(&self.credits.share);
             if !share.has_room(message.bytes.len()) {
@@ -256,49 +274,57 @@ impl Source {
             share.bytes += message.bytes.len();
         }
         let mut queue = lock(&self.shared.queue);
+        if !admits() {
+            drop(queue);
+            drop(taken((self.credits.clone(), message)));
+            return Ok(false);
+        }
         queue.bytes += message.bytes.len();
         queue.messages.push_back((self.credits.clone(), message));
         let receivers = queue.receivers.take();
         drop(queue);
         self.shared.arrived.notify_one();
         wake(receivers);
-        Ok(())
+        Ok(true)
     }
 
     /// Queues a message, waiting on any runtime until this source's share has room. Dropping the future before that drops
     /// the message.
-    pub async fn push(&self, message: Notification) {
-        Push { source: self, message: Some(message), place: None }.await;
+    pub async fn push(&self, mut message: Notification) {
+        while let Err(back) = self.try_push(message) {
+            self.room(back.bytes.len()).await;
+            message = back;
+        }
+    }
+
+    /// Waits until a message of `len` bytes fits. If others push too, it may not fit any more a moment later.
+    pub(crate) async fn room(&self, len: usize) {
+        Room { source: self, len, place: None }.await;
     }
 }
 
-struct Push<'a> {
+struct Room<'a> {
     source: &'a Source,
-    message: Option<Notification>,
+    len: usize,
     place: Option<u64>,
 }
 
-impl Future for Push<'_> {
+impl Future for Room<'_> {
     type Output = ();
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        while let Some(message) = self.message.take() {
-            let Err(back) = self.source.try_push(message) else { break };
-            let len = back.bytes.len();
-            self.message = Some(back);
-            let waker = cx.waker().clone(); // other people's code: before the lock
-            let mut share = lock(&self.source.credits.share);
-            if !share.has_room(len) {
-                let old = share.pushers.wait(&mut self.place, waker);
-                drop(share);
-                drop(old);
-                return Poll::Pending;
-            }
+        let waker = cx.waker().clone(); // other people's code: before the lock
+        let mut share = lock(&self.source.credits.share);
+        if share.has_room(self.len) {
+            return Poll::Ready(());
         }
-        Poll::Ready(())
+        let old = share.pushers.wait(&mut self.place, waker);
+        drop(share);
+        drop(old);
+        Poll::Pending
     }
 }
 
-impl Drop for Push<'_> {
+impl Drop for Room<'_> {
     fn drop(&mut self) {
         let old = lock(&self.source.credits.share).pushers.leave(self.place);
         drop(old);

@@ -8,14 +8,12 @@ use crate::region::{RegionId, Slice};
 use crate::shared::{Registration, note_of};
 use crate::slot::{Entered, Slot, SlotRef};
 use crate::state::{Generation, Word};
-use crate::sync::{AtomicUsize, Ordering, fence};
-use crate::ticket::panic_message;
+use crate::sync::{AtomicUsize, Ordering, caught, fence};
 use crate::transfer::{Post, RemoteSlice, Transfer, TransferHome, TransferId, TransferKind};
 use crate::transport::{DataPlane, ErrorClass, Reported, Transport, TransportError};
 use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -124,7 +122,7 @@ impl<T: DataPlane> Lease<T> {
             max if message.len() > max => Err(max),
             _ => Ok(transport.notify(self.connection(), message)),
         };
-        match catch_unwind(AssertUnwindSafe(send)) {
+        match caught(send) {
             Ok(Ok(Ok(()))) => Ok(()),
             Ok(Err(max)) => Err(NotifyError::TooLong { peer: self.name(), len: message.len(), max }),
             Ok(Ok(Err(source))) => Err(match self.judge(&source) {
@@ -134,7 +132,7 @@ impl<T: DataPlane> Lease<T> {
                     NotifyError::PeerBroken { peer: self.name(), generation: self.generation(), source, sent }
                 }
             }),
-            Err(panic) => Err(NotifyError::Panicked { peer: self.name(), message: self.panicked(&*panic) }),
+            Err(panic) => Err(NotifyError::Panicked { peer: self.name(), message: self.panicked(panic) }),
         }
     }
 
@@ -173,7 +171,7 @@ impl<T: DataPlane> Lease<T> {
         let held = self.hold(region, of_region)?;
         let (post, transfer) = Post::new(kind, local.clone(), remote, Some(Box::new(held)), home.clock.clone());
         slot.in_flight.add(self.bay(), transfer.core());
-        match catch_unwind(AssertUnwindSafe(|| home.transport.post(self.connection(), post))) {
+        match caught(|| home.transport.post(self.connection(), post)) {
             Ok(Ok(())) => Ok(transfer),
             Ok(Err(source)) => {
                 transfer.core().quiesce(); // nothing was sent, so nothing touches the pages
@@ -185,7 +183,7 @@ impl<T: DataPlane> Lease<T> {
                     }
                 })
             }
-            Err(panic) => Err(PostError::Panicked { peer: self.name(), message: self.panicked(&*panic) }),
+            Err(panic) => Err(PostError::Panicked { peer: self.name(), message: self.panicked(panic) }),
         }
     }
 
@@ -222,8 +220,7 @@ impl<T: DataPlane> Lease<T> {
     }
 
     /// A transport that panicked may have sent anything: the generation is reported.
-    fn panicked(&self, panic: &(dyn std::any::Any + Send)) -> Arc<str> {
-        let text: Arc<str> = panic_message(panic).into();
+    fn panicked(&self, text: Arc<str>) -> Arc<str> {
         let generation = self.generation();
         let note = || Note { generation, text: text.clone(), native_code: None };
         let _ = self.slot().home().report(self.slot(), generation, note);

@@ -11,12 +11,12 @@ use crate::shared::ProbeRequest;
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Ended, Join, locked};
 use crate::state::{Generation, Phase, Word};
+use crate::sync::caught;
 use crate::transport::{Capabilities, CloseReason, Liveness, ProbeContext, Reported, Transport};
 use crate::wait::{Cell, Pending, Wait};
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -213,7 +213,7 @@ impl<T: Transport> Peer<T> {
         let lease = Lease::of(&self.slot, entered);
         let cx = ProbeContext { name: self.name.clone(), generation: lease.generation(), deadline };
         let transport = &self.slot.home().transport;
-        catch_unwind(AssertUnwindSafe(|| transport.probe(&cx, lease.connection()))).unwrap_or(Liveness::Unknown)
+        caught(|| transport.probe(&cx, lease.connection())).unwrap_or(Liveness::Unknown)
     }
 }
 

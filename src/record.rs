@@ -101,8 +101,9 @@ impl RecordCell {
         }
         let record = draft.fill(record);
         // ord! AcqRel: Release publishes the record's text; pairs with the Acquire in `read`. Acquire takes over the old one,
-        //      to be retired by us.
-        //      model: records::readers_get_the_words_record_and_it_outlives_them   fails if: relaxed-record
+        //      to be retired by us. Both are more than it needs as long as a pin begins with a SeqCst fence, which releases too,
+        //      and replacing is under the slot's mutex; nothing here is to rest on how the collector pins.
+        //      model: records::readers_get_the_words_record_and_it_outlives_them   fails if: record-freed-without-epoch
         pinned(|guard| Retired(self.kept.swap(record, Ordering::AcqRel, guard).as_raw()))
     }
 
@@ -126,7 +127,8 @@ impl RecordCell {
         pinned(|guard| {
             // ord! Acquire: the record's contents, from the swap in `replace`. It says nothing about the word: whoever asks
             //      compares the two.
-            //      model: records::readers_get_the_words_record_and_it_outlives_them   fails if: relaxed-record-read
+            //      model: records::readers_get_the_words_record_and_it_outlives_them   fails if: record-read-without-pin.
+            //      A relaxed load passes it too, within the one switch it allows.
             // SAFETY: the pin is of the collector that every replaced record is retired to, so what is loaded here lives
             // at least as long as `guard`. Ends if: a record is freed without `Retired::retire`.
             let kept = unsafe { self.kept.load(Ordering::Acquire, guard).as_ref() };

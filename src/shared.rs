@@ -199,6 +199,12 @@ impl Connects {
         }
     }
 
+    /// Attempts younger than their deadline.
+    #[cfg(peerage_loom)]
+    pub(crate) fn permits(&self) -> usize {
+        self.permits.load(Ordering::Acquire)
+    }
+
     pub(crate) fn stuck(&self) -> usize {
         self.stuck.load(Ordering::Acquire)
     }

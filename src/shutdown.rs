@@ -1,7 +1,7 @@
 //! The end of a table: stop admitting, drain or quarantine, close, take registrations back, say what was left.
 //!
 //! `begin` stops admission and starts every peer's removal; the driver waits until none is live or the deadline passes;
-//! `submit_report` then takes back, on an ending thread, each registration that nothing uses any more. If the native side
+//! `submit_report` then ends the transport and takes back, on an ending thread, each registration that nothing uses any more. If the native side
 //! hangs there, the driver answers in its place. What is still in use is neither disconnected nor deregistered, it is
 //! reported. Every part may run again.
 
@@ -13,12 +13,15 @@ use crate::shared::{ProbeRequest, Registration, Shared, ShutdownRequest};
 use crate::slot::SlotRef;
 use crate::slow::locked;
 use crate::state::Phase;
-use crate::sync::{Ordering, fence};
+use crate::sync::{Ordering, came_through, caught, fence};
 use crate::table::ShutdownReport;
 use crate::transport::{CloseReason, Liveness, Transport};
 use crate::wait::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long the transport of a table that was dropped has to say goodbye.
+const UNASKED: Duration = Duration::from_secs(1);
 
 /// Ends the names, revokes what is lent, starts every removal. Waits for nothing but slots' mutexes, which nobody holds
 /// for long.
@@ -43,9 +46,16 @@ pub(crate) fn abandon<T: Transport>(shared: &Arc<Shared<T>>) {
 }
 
 /// Ends one shutdown on an ending thread.
-pub(crate) fn submit_report<T: Transport>(shared: &Arc<Shared<T>>, cell: Arc<Cell<ShutdownReport>>) {
+pub(crate) fn submit_report<T: Transport>(
+    shared: &Arc<Shared<T>>,
+    cell: Arc<Cell<ShutdownReport>>,
+    deadline: Option<Instant>,
+) {
     let home = shared.clone();
+    // Nobody waits for the end of a table that was dropped.
+    let deadline = deadline.unwrap_or_else(|| shared.clock.now() + UNASKED);
     shared.end_later(Box::new(move || {
+        came_through(|| home.transport.end(deadline));
         deregister(&home);
         cell.resolve(report(&home));
     }));
@@ -57,7 +67,7 @@ fn deregister<T: Transport>(shared: &Shared<T>) {
     for registration in registrations {
         let taken = unlist(shared, &registration).is_ok() && {
             let call = || (registration.deregister)(&registration.region);
-            matches!(catch_unwind(AssertUnwindSafe(call)), Ok(Ok(())))
+            matches!(caught(call), Ok(Ok(())))
         };
         if !taken {
             list_again(shared, registration);
@@ -130,7 +140,7 @@ pub(crate) fn driver_died<T: Transport>(
     }
     let late = std::mem::take(&mut *shared.shutdown.lock());
     for request in shutdowns.into_iter().chain(late) {
-        submit_report(shared, request.cell);
+        submit_report(shared, request.cell, request.deadline);
     }
     let late = std::mem::take(&mut *shared.probes.lock());
     for probe in probes.into_iter().chain(late) {

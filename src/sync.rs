@@ -3,14 +3,25 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs other people's code and answers whether it came to its end. What a panic carries is their code too, when it is
-/// dropped.
+/// Runs other people's code. `Err`: what it said when it panicked, as far as it said it in text. What a panic carries is
+/// their code too, when it is dropped, and may panic again.
+pub(crate) fn caught<R>(theirs: impl FnOnce() -> R) -> Result<R, std::sync::Arc<str>> {
+    catch_unwind(AssertUnwindSafe(theirs)).map_err(|panic| {
+        let said = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+            (Some(text), _) => (*text).into(),
+            (_, Some(text)) => text.as_str().into(),
+            _ => "a panic without a text".into(),
+        };
+        if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            std::mem::forget(another);
+        }
+        said
+    })
+}
+
+/// The same, for whom it is enough to know whether it came to its end.
 pub(crate) fn came_through(theirs: impl FnOnce()) -> bool {
-    let Err(panic) = catch_unwind(AssertUnwindSafe(theirs)) else { return true };
-    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(another);
-    }
-    false
+    caught(theirs).is_ok()
 }
 
 pub(crate) use imp::*;
@@ -183,5 +194,27 @@ mod imp {
         pub(crate) fn notify_all(&self) {
             self.0.notify_all();
         }
+    }
+}
+
+#[cfg(all(test, not(peerage_loom)))]
+mod tests {
+    use super::*;
+
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("again"));
+        }
+    }
+
+    #[test]
+    fn what_panics_is_told_in_its_own_words_and_harms_nobody_when_it_is_dropped() {
+        let told = |panic: Box<dyn std::any::Any + Send>| caught(|| std::panic::resume_unwind(panic)).map(drop::<u8>);
+        assert_eq!(told(Box::new("as text")), Err("as text".into()));
+        assert_eq!(told(Box::new("as a string".to_owned())), Err("as a string".into()));
+        assert_eq!(told(Box::new(Bomb)), Err("a panic without a text".into()));
+        assert_eq!(caught(|| 7), Ok(7));
     }
 }

@@ -15,14 +15,12 @@ use crate::shutdown;
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Slow, locked};
 use crate::state::{Generation, Phase};
-use crate::sync::{AtomicUsize, Ordering};
-use crate::ticket::panic_message;
+use crate::sync::{AtomicUsize, Ordering, caught};
 use crate::transport::{DataPlane, Transport, TransportError};
 use crate::wait::{Cell, Pending};
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -276,7 +274,7 @@ impl<T: Transport> PeerTable<T> {
         shared.queue.wake();
         // Looked at after the push: either the driver's end has seen the request, or this sees that it died.
         if shared.driver_died() {
-            shutdown::submit_report(shared, cell.clone());
+            shutdown::submit_report(shared, cell.clone(), Some(deadline));
         }
         Shutdown(Pending::new(cell, shared.clock.clone()))
     }
@@ -401,9 +399,9 @@ fn conflict<A: fmt::Display>(name: &PeerName, live: &A, given: &A) -> InsertErro
 
 /// One native call about a region, caught.
 fn native<E: TransportError>(region: RegionId, call: impl FnOnce() -> Result<(), E>) -> Result<(), RegisterError<E>> {
-    match catch_unwind(AssertUnwindSafe(call)) {
+    match caught(call) {
         Ok(done) => done.map_err(|source| RegisterError::Transport { region, source }),
-        Err(panic) => Err(RegisterError::Panicked { region, message: panic_message(&*panic).into() }),
+        Err(message) => Err(RegisterError::Panicked { region, message }),
     }
 }
 

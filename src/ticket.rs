@@ -9,12 +9,11 @@ use crate::shared::{Shared, Sink};
 use crate::slot::SlotRef;
 use crate::slow::{Blame, Elected, Failure, ToClose, locked};
 use crate::state::{Generation, Phase, Word};
+use crate::sync::caught;
 use crate::transport::{
     Address, CloseReason, ConnectContext, Connected, ErrorClass, ReportSink, Reporter, Transport, TransportError,
 };
-use std::any::Any;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -142,11 +141,11 @@ impl<T: Transport> Ticket<T> {
         }
         self.named = self.address.incarnation();
         let connect = || self.shared.transport.connect(&self.context, &self.address);
-        match catch_unwind(AssertUnwindSafe(connect)) {
+        match caught(connect) {
             Ok(Ok(connected)) => drop(self.publish(connected)), // who waits is told
             Ok(Err(error)) => self.fail(error),
             Err(panic) => {
-                let failure = self.panicked(&*panic);
+                let failure = self.panicked(panic);
                 self.end(failure);
             }
         }
@@ -183,8 +182,7 @@ impl<T: Transport> Ticket<T> {
         Failure { reason, text, outcome, blame }
     }
 
-    fn panicked(&self, panic: &(dyn Any + Send)) -> Failure {
-        let message: Arc<str> = panic_message(panic).into();
+    fn panicked(&self, message: Arc<str>) -> Failure {
         let outcome = ReadyError::Panicked { peer: self.context.name().clone(), message: message.clone() };
         Failure { reason: Reason::ConnectFailed(None), text: message, outcome, blame: Blame::Peer }
     }
@@ -205,14 +203,5 @@ impl<T: Transport> Drop for Ticket<T> {
 impl<T: Transport> fmt::Debug for Ticket<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ticket").field("context", &self.context).finish_non_exhaustive()
-    }
-}
-
-/// What a panic said, as far as it said it in text.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => text,
-        (_, Some(text)) => text,
-        _ => "a panic without a text",
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Costs {
 pub(crate) fn at(peers: usize) -> Result<Costs, Box<dyn Error>> {
     let names = names(peers);
     let worst = worst_insert(&names)?;
-    let table = PeerTable::builder(Wire).build()?;
+    let table = PeerTable::builder(Wire::new(|_| {})).build()?;
     let before = cpu::of_thread();
     let all = fill(&table, &names)?;
     let fill = cpu::of_thread() - before;
@@ -65,7 +65,7 @@ pub(crate) fn at(peers: usize) -> Result<Costs, Box<dyn Error>> {
 }
 
 fn worst_insert(names: &[peerage::PeerName]) -> Result<f64, Box<dyn Error>> {
-    let table = PeerTable::builder(Wire).build()?;
+    let table = PeerTable::builder(Wire::new(|_| {})).build()?;
     let mut worst: f64 = 0.0;
     for name in names {
         let before = cpu::of_thread();

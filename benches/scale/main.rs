@@ -8,7 +8,7 @@ mod cost;
 mod cpu;
 mod memory;
 mod report;
-#[path = "../lease/wire.rs"]
+#[path = "../common/wire.rs"]
 mod wire;
 
 use cost::Costs;

@@ -42,7 +42,7 @@ pub(crate) fn of(peers: usize) -> Result<PerPeer, Box<dyn Error>> {
 /// The other process: prints what [`of`] reads.
 pub(crate) fn measure(peers: usize) -> Result<(), Box<dyn Error>> {
     COUNTS.store(true, Ordering::Relaxed);
-    let table = PeerTable::builder(Wire).build()?;
+    let table = PeerTable::builder(Wire::new(|_| {})).build()?;
     let names = names(peers);
     let warm = [held(), resident()?];
     let asked_before = ASKED.load(Ordering::Relaxed);

@@ -259,7 +259,18 @@ fn json_column(column: &Histogram) -> String {
         ("p99", value(column.percentile(0.99), 1)),
         ("p999", value(column.percentile(0.999), 1)),
         ("slow_share", value(column.slow_share(), 6)),
+        ("distribution", distribution(column)),
     ])
+}
+
+/// What a plot of the column shows: pairs of a share of the sends and the time within which they were done.
+fn distribution(column: &Histogram) -> String {
+    if column.n() < ENOUGH {
+        return "null".into();
+    }
+    let shares = [0.1, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999];
+    let pairs: Vec<_> = shares.iter().map(|share| format!("[{share},{:.1}]", column.percentile(*share))).collect();
+    format!("[{}]", pairs.join(","))
 }
 
 /// A JSON object of values that are JSON already.
@@ -341,13 +352,17 @@ mod tests {
             "recovery_ms": {"p50": 90, "max": 90},
             "latency_us": {
                 "quiet": {"n": 10000, "p50": 10.0, "p99": 10.0, "p999": 8960.0, "slow_share": 0.01},
-                "reconnecting": {"n": 9999, "p50": null, "p99": null, "p999": null, "slow_share": null},
+                "reconnecting": {"n": 9999, "p50": null, "p99": null, "p999": null, "slow_share": null, "distribution": null},
             },
             "fds": {"start": 20, "end": 21}, "rss_kb": {"start": null, "end": null}, "wall_s": 25.0,
         });
         let close = json["latency_us"]["quiet"]["p999"].as_f64().unwrap();
         assert!((8_700.0..=9_000.0).contains(&close), "{close}");
         let mut json = json;
+        let quiet = json["latency_us"]["quiet"].as_object_mut().unwrap();
+        let distribution = quiet.remove("distribution").unwrap();
+        assert_eq!((&distribution[2][0], &distribution[2][1]), (&0.5.into(), &quiet["p50"]));
+        assert_eq!((&distribution[13][0], &distribution[13][1]), (&0.999.into(), &quiet["p999"]));
         json["latency_us"]["quiet"]["p999"] = expected["latency_us"]["quiet"]["p999"].clone();
         json["latency_us"]["quiet"]["p50"] = expected["latency_us"]["quiet"]["p50"].clone();
         json["latency_us"]["quiet"]["p99"] = expected["latency_us"]["quiet"]["p99"].clone();

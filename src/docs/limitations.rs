@@ -2,11 +2,17 @@
 //!
 //! # About peers
 //!
-//! - **It does not notice.** A peer that stops answering without an error (stopped, black-holed) is found by your own
-//!   deadlines or by [`Peer::probe`](crate::Peer::probe), then reported. There are no heartbeats yet.
-//! - **It replaces no address.** A live name has one address until it is removed. On a transport without `OVERLAP`, a name can be
-//!   inserted again when its removal has resolved.
-//! - **It does not authenticate.** `Tcp` binds loopback only. An inbound name is a claim; grants have 128-bit ids.
+//! - **It notices silence late, and not on every transport.** A peer that stops answering without an error (stopped,
+//!   black-holed) is found by `Tcp`'s [keepalive](crate::transport::tcp::TcpBuilder::keepalive), after its dead timeout; on
+//!   other transports by your own deadlines or by [`Peer::probe`](crate::Peer::probe), then reported. An inbound connection
+//!   whose messages fill its share of the inbox is not read, so a dialer that dies meanwhile is found only once messages are
+//!   received again.
+//! - **It authenticates a handshake, not what follows.** Without a [secret](crate::transport::tcp::TcpBuilder::secret) `Tcp`
+//!   binds and dials loopback only, and an inbound name is a claim. With one, each side proves that it knows it; later frames
+//!   are neither encrypted nor authenticated, all who know the secret are trusted alike, and changing it means that old and
+//!   new processes refuse each other meanwhile. Grants have 128-bit ids.
+//! - **Goodbyes need a shutdown.** A process that drops its table and transport and exits at once breaks its connections off;
+//!   its peers see a loss.
 //! - **A record says why, not how often.** There is no history and there are no events yet; a log is made by reading
 //!   [`PeerTable::snapshot`](crate::PeerTable::snapshot).
 //!
@@ -14,13 +20,14 @@
 //!
 //! - **A forgotten lease** (`mem::forget`) keeps its connection open for ever and, on a transport without `OVERLAP`, its peer
 //!   unusable. The snapshot shows it; no other peer is affected.
-//! - **It does not cancel transfers.** A transfer ends when the transport says so, when its connection is closed, or as
+//! - **It does not cancel transfers by itself.** A transport may be told to ([`DataPlane::cancel`](crate::DataPlane::cancel)),
+//!   and the far side with it; a transfer ends when the transport says so, when its connection is closed, or as
 //!   `Unknown` at the drain deadline of its failed generation. Until quiescence its pages stay allocated and its region
 //!   registered.
 //! - **A `Peer` handle keeps the transport**, and so do a lease and an unfinished transfer: what the transport owns, like
-//!   the listening port of `Tcp`, stays after the table is shut down and dropped, until the last of them is gone. Also
-//!   after `shutdown()` has resolved, the transport goes on accepting until it is dropped.
-//! - **Memory of places is kept**: a table holds as many slots as it ever had peers at once, rounded up to a power of two, until
+//!   its threads, stays after the table is shut down and dropped, until the last of them is gone. `Tcp` stops listening when
+//!   `shutdown()` resolves.
+//! - **Memory of places is kept**: a table holds as many slots as it ever had peers at once, and a sixteenth more at most, until
 //!   it is gone. Each has two bays of `stripes` cache-line pairs.
 //! - **What cannot be closed is forgotten**: a connection that its transport leaks, or refuses to close until the drain deadline,
 //!   is counted and never dropped, because its destructor might close it.
@@ -50,8 +57,7 @@
 //!
 //! - **After `fork`** the child must not use a table: its threads are not there. This is not detected yet.
 //! - **If the driver thread dies**, by a bug of this crate, what waits is answered `DriverDied`; peers that are Ready go on, nothing
-//!   reconnects or is closed, and the table's memory is not freed. Not answered then: a probe whose native call hangs, and, by a
-//!   hair's breadth, who waits for a peer that is inserted at that very moment.
+//!   reconnects or is closed, and the table's memory is not freed.
 //! - **Connects per second are not limited by default.** Each peer's backoff spreads its own dials, and `max_concurrent_connects`
 //!   those that take time. Thousands of peers that are lost together and refuse quickly are dialed in bursts, unless
 //!   [`Builder::max_connects_per_second`](crate::Builder::max_connects_per_second) is set.

@@ -220,8 +220,9 @@ struct After<T: Transport> {
     address: Option<Arc<T::Address>>,
 }
 
-/// How many records one section writes, and how many attempts it ends, at most: a failure that is settled, then one more.
-const TRANSITIONS: usize = 3;
+/// How many records one section writes, and how many attempts it ends, at most: a failure that is settled and its note that
+/// comes between, two bays that become overdue together, and one more.
+const TRANSITIONS: usize = 5;
 
 /// Runs `f` under the slot's mutex. The caller keeps the slot alive.
 pub(crate) fn locked<T: Transport, R>(slot: &Slot<T>, f: impl FnOnce(&mut Locked<'_, T>) -> R) -> R {

@@ -9,12 +9,13 @@ use crate::inbox::Inbox;
 use crate::name::PeerName;
 use crate::region::Region;
 use crate::sync::lock;
-use crate::transfer::Post;
+use crate::transfer::{Post, TransferId};
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
 
 /// A transport that counts the native calls made on the one inside. Wrap any transport in it, in a test or in production,
 /// and prove that nobody connects twice:
@@ -166,6 +167,10 @@ impl<T: Transport> Transport for Counting<T> {
         }
     }
 
+    fn end(&self, deadline: Instant) {
+        self.inner.end(deadline);
+    }
+
     fn probe(&self, cx: &ProbeContext, connection: &Self::Connection) -> Liveness {
         self.inner.probe(cx, connection)
     }
@@ -196,6 +201,10 @@ impl<T: DataPlane> DataPlane for Counting<T> {
     fn post(&self, connection: &Self::Connection, post: Post) -> Result<(), T::Error> {
         connection.open.posted();
         self.inner.post(&connection.connection, post)
+    }
+
+    fn cancel(&self, connection: &Self::Connection, transfer: TransferId) {
+        self.inner.cancel(connection, transfer);
     }
 
     fn grants(&self) -> &GrantBook {

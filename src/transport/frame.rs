@@ -4,27 +4,37 @@
 //! believed, and a decoder never asks for more than [`Codec::max_frame`] or [`HELLO_MAX`] bytes.
 //!
 //! ```text
-//! hello     magic 8 | version 2 | incarnation 8 | generation 8 | name length 1 | target length 1 | name | target
-//! answer    magic 8 | version 2 | code 1 | incarnation 8 | max notification 4 | name length 1 | name
+//! hello     magic 8 | version 2 | incarnation 8 | generation 8 | name length 1 | target length 1 | has nonce 1
+//!           | nonce 0 or 32 | name | target                  dialer → acceptor
+//! answer    magic 8 | version 2 | code 1 | incarnation 8 | max notification 4 | name length 1 | has token 1
+//!           | token 0 or 32 | name                           acceptor → dialer
+//! proof     32                                               dialer → acceptor, after an answer that is a challenge
 //! frame     body length 4 | kind 1 | generation 8 | body
-//!   notify  message                                         dialer → acceptor
+//!   notify  sequence 8 | message                            dialer → acceptor
 //!   write   transfer 8 | page 40                            dialer → acceptor, then its bytes as write data
 //!   read    transfer 8 | page 40                            dialer → acceptor
-//!   ping    nonce 8                                         dialer → acceptor
+//!   ping    nonce 8                                         either way
+//!   cancel  transfer 8                                      dialer → acceptor: it gives up a write or a read
 //!   write data, read data   transfer 8 | 1 to CHUNK bytes   dialer → acceptor, acceptor → dialer
 //!   ack     transfer 8 | code 1                             acceptor → dialer: a write or a read is over
-//!   pong    nonce 8                                         acceptor → dialer
+//!   pong    nonce 8                                         either way
+//!   goodbye code 1                                          either way: the last frame of who sends it
 //! ```
 //! Numbers are little-endian. Magic and version keep their places in every version, so that two versions can tell each
-//! other apart. Each frame repeats the dialer's generation: bytes that were meant for another connection never count.
+//! other apart. A frame of an unknown kind is skipped, so a peer may send kinds that are new. Each frame repeats the dialer's
+//! generation: bytes that were meant for another connection never count.
+//!
+//! With a shared secret a handshake is `hello, challenge, proof, answer`; without one it is `hello, answer`. A nonce or a
+//! token is there exactly if the handshake has come to it, so each message has one encoding.
 
 use crate::grant::Refusal;
 use crate::name::{Incarnation, MAX_NAME, PeerName};
 use crate::state::Generation;
 use crate::transfer::{RemoteSlice, TransferId};
+use std::fmt;
 
 /// The version this library speaks. Two processes must speak the same one.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The first bytes of every connection, in both directions.
 pub const MAGIC: [u8; 8] = *b"peerage\x01";
 /// The most bytes of a transfer in one frame.
@@ -32,12 +42,14 @@ pub const CHUNK: usize = 64 * 1024;
 /// Bytes of a frame before its body.
 pub const HEADER: usize = 13;
 /// The longest hello, in bytes.
-pub const HELLO_MAX: usize = HELLO_FIXED + 2 * MAX_NAME;
+pub const HELLO_MAX: usize = HELLO_FIXED + TOKEN + 2 * MAX_NAME;
 /// The longest answer, in bytes.
-pub const ANSWER_MAX: usize = ANSWER_FIXED + MAX_NAME;
+pub const ANSWER_MAX: usize = ANSWER_FIXED + TOKEN + MAX_NAME;
+/// Bytes of a nonce or a proof.
+pub const TOKEN: usize = 32;
 
-const HELLO_FIXED: usize = 28;
-const ANSWER_FIXED: usize = 24;
+const HELLO_FIXED: usize = 29;
+const ANSWER_FIXED: usize = 25;
 const NUMBER: usize = 8;
 
 /// What a dialer says first.
@@ -51,6 +63,8 @@ pub struct Hello {
     pub generation: Generation,
     /// The name it means to reach.
     pub target: PeerName,
+    /// Never used before: the dialer has a shared secret, and wants proof that the acceptor has it too.
+    pub nonce: Option<[u8; TOKEN]>,
 }
 
 /// What an acceptor says to a hello.
@@ -64,6 +78,8 @@ pub struct Answer {
     pub incarnation: Incarnation,
     /// The most bytes of one notification it takes.
     pub max_notification: u32,
+    /// Of a challenge: a nonce, never used before. Of an answer to a proof: the acceptor's own proof.
+    pub token: Option<[u8; TOKEN]>,
 }
 
 /// Whether an acceptor takes a connection. The numbers are those on the wire and never reused.
@@ -81,6 +97,14 @@ pub enum Verdict {
     Duplicate = 3,
     /// It has as many connections, or undelivered messages, as it may.
     Full = 4,
+    /// Prove that you know the secret; another answer follows the proof.
+    Challenge = 5,
+    /// It takes only who shares its secret, and the hello named no nonce.
+    SecretMissing = 6,
+    /// It has no secret, and the hello asks for proof of one.
+    SecretUnused = 7,
+    /// The proof does not prove its secret.
+    WrongSecret = 8,
 }
 
 /// One message of an open connection. Borrows its bytes from the buffer it was decoded from.
@@ -88,7 +112,12 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// A message for the inbox.
-    Notify(&'a [u8]),
+    Notify {
+        /// Grows with each message of the connection.
+        sequence: u64,
+        /// The message.
+        message: &'a [u8],
+    },
     /// A remote write begins; `page.len` bytes of write data follow.
     Write {
         /// The dialer's number for it.
@@ -124,10 +153,64 @@ pub enum Frame<'a> {
         /// Done, or why the owner of the page refused.
         refusal: Option<Refusal>,
     },
+    /// The dialer gives up a write or a read: it sends no more data of it, and wants none. An ack follows, of the cancel or
+    /// of the transfer's own end if that came first.
+    Cancel {
+        /// Which.
+        transfer: TransferId,
+    },
     /// Asks for a pong.
     Ping(u64),
     /// Answers a ping.
     Pong(u64),
+    /// The sender ends the connection, and sends nothing more.
+    Goodbye {
+        /// Why: see [`Farewell::from_code`].
+        code: u8,
+    },
+    /// Something this version has no name for. To be skipped.
+    Unknown {
+        /// The kind it has.
+        kind: u8,
+        /// What it says.
+        body: &'a [u8],
+    },
+}
+
+/// Why one side ends a connection. The numbers are those on the wire and never reused.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Farewell {
+    /// For a reason this version has no name for.
+    Other = 0,
+    /// It shuts down.
+    Shutdown = 1,
+    /// It has no more use for the other side, or for this connection.
+    Removed = 2,
+    /// It found the connection broken.
+    Failed = 3,
+}
+
+impl Farewell {
+    /// The farewell with this number; [`Other`](Self::Other) if there is none.
+    pub fn from_code(code: u8) -> Self {
+        [Self::Shutdown, Self::Removed, Self::Failed]
+            .into_iter()
+            .find(|farewell| *farewell as u8 == code)
+            .unwrap_or(Self::Other)
+    }
+}
+
+impl fmt::Display for Farewell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Farewell::Shutdown => "shut down",
+            Farewell::Removed => "dropped the connection",
+            Farewell::Failed => "found the connection broken",
+            Farewell::Other => "said goodbye",
+        })
+    }
 }
 
 /// What a decoder made of the bytes it was shown.
@@ -152,6 +235,12 @@ pub enum FrameError {
         /// The version that was named.
         theirs: u16,
     },
+    /// A nonce or a token is neither there nor not there.
+    #[error("{flag} is neither 0 nor 1")]
+    Flag {
+        /// What was sent.
+        flag: u8,
+    },
     /// A name in a handshake is not one.
     #[error("a name in the handshake is not valid")]
     Name,
@@ -160,12 +249,6 @@ pub enum FrameError {
     Verdict {
         /// The code.
         code: u8,
-    },
-    /// This version knows no such frame.
-    #[error("unknown frame kind {kind}")]
-    Kind {
-        /// The kind.
-        kind: u8,
     },
     /// The frame belongs to another connection.
     #[error("a frame of {theirs} on the connection of {ours}")]
@@ -204,6 +287,7 @@ impl Hello {
         out.extend_from_slice(&self.generation.0.to_le_bytes());
         out.push(name_len(&self.name));
         out.push(name_len(&self.target));
+        encode_token(self.nonce.as_ref(), out);
         out.extend_from_slice(self.name.as_str().as_bytes());
         out.extend_from_slice(self.target.as_str().as_bytes());
     }
@@ -211,19 +295,21 @@ impl Hello {
     /// Reads one from the start of `bytes`. Wrong bytes are refused as soon as they are seen.
     ///
     /// # Errors
-    /// [`FrameError::Magic`], [`FrameError::Version`] or [`FrameError::Name`]: no bytes that follow can make it a hello.
-    /// Close the connection; after `Version`, answer [`Verdict::WrongVersion`] first.
+    /// [`FrameError::Magic`], [`FrameError::Version`], [`FrameError::Flag`] or [`FrameError::Name`]: no bytes that follow
+    /// can make it a hello. Close the connection; after `Version`, answer [`Verdict::WrongVersion`] first.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FrameError> {
         preamble(bytes)?;
         let Some(fixed) = bytes.get(..HELLO_FIXED) else { return Ok(Decoded::Need(HELLO_FIXED)) };
         let (name, target) = (usize::from(fixed[26]), usize::from(fixed[27]));
-        let total = HELLO_FIXED + name + target;
-        let Some(names) = bytes.get(HELLO_FIXED..total) else { return Ok(Decoded::Need(total)) };
+        let names_at = HELLO_FIXED + token_len(fixed[28])?;
+        let total = names_at + name + target;
+        let Some(names) = bytes.get(names_at..total) else { return Ok(Decoded::Need(total)) };
         let hello = Hello {
             incarnation: Incarnation(number(fixed, 10)),
             generation: Generation(number(fixed, 18)),
             name: decode_name(&names[..name])?,
             target: decode_name(&names[name..])?,
+            nonce: decode_token(&bytes[HELLO_FIXED..names_at]),
         };
         Ok(Decoded::Frame(hello, total))
     }
@@ -238,24 +324,27 @@ impl Answer {
         out.extend_from_slice(&self.incarnation.0.to_le_bytes());
         out.extend_from_slice(&self.max_notification.to_le_bytes());
         out.push(name_len(&self.name));
+        encode_token(self.token.as_ref(), out);
         out.extend_from_slice(self.name.as_str().as_bytes());
     }
 
     /// Reads one from the start of `bytes`. Wrong bytes are refused as soon as they are seen.
     ///
     /// # Errors
-    /// [`FrameError::Magic`], [`FrameError::Version`], [`FrameError::Verdict`] or [`FrameError::Name`]: no bytes that follow
-    /// can make it an answer. Close the connection.
+    /// [`FrameError::Magic`], [`FrameError::Version`], [`FrameError::Flag`], [`FrameError::Verdict`] or [`FrameError::Name`]:
+    /// no bytes that follow can make it an answer. Close the connection.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FrameError> {
         preamble(bytes)?;
         let Some(fixed) = bytes.get(..ANSWER_FIXED) else { return Ok(Decoded::Need(ANSWER_FIXED)) };
-        let total = ANSWER_FIXED + usize::from(fixed[23]);
-        let Some(name) = bytes.get(ANSWER_FIXED..total) else { return Ok(Decoded::Need(total)) };
+        let name_at = ANSWER_FIXED + token_len(fixed[24])?;
+        let total = name_at + usize::from(fixed[23]);
+        let Some(name) = bytes.get(name_at..total) else { return Ok(Decoded::Need(total)) };
         let answer = Answer {
             verdict: Verdict::from_code(fixed[10]).ok_or(FrameError::Verdict { code: fixed[10] })?,
             incarnation: Incarnation(number(fixed, 11)),
             max_notification: u32::from_le_bytes([fixed[19], fixed[20], fixed[21], fixed[22]]),
             name: decode_name(name)?,
+            token: decode_token(&bytes[ANSWER_FIXED..name_at]),
         };
         Ok(Decoded::Frame(answer, total))
     }
@@ -264,9 +353,19 @@ impl Answer {
 impl Verdict {
     /// The verdict with this number, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
-        [Self::Welcome, Self::WrongVersion, Self::WrongName, Self::Duplicate, Self::Full]
-            .into_iter()
-            .find(|verdict| *verdict as u8 == code)
+        [
+            Self::Welcome,
+            Self::WrongVersion,
+            Self::WrongName,
+            Self::Duplicate,
+            Self::Full,
+            Self::Challenge,
+            Self::SecretMissing,
+            Self::SecretUnused,
+            Self::WrongSecret,
+        ]
+        .into_iter()
+        .find(|verdict| *verdict as u8 == code)
     }
 }
 
@@ -285,14 +384,14 @@ impl Codec {
 
     /// The longest frame, in bytes.
     pub const fn max_frame(&self) -> usize {
-        let data = NUMBER + CHUNK;
-        HEADER.saturating_add(if self.max_notification > data { self.max_notification } else { data })
+        let longest = if self.max_notification > CHUNK { self.max_notification } else { CHUNK };
+        (HEADER + NUMBER).saturating_add(longest)
     }
 
     /// Reads one frame from the start of `bytes`. A header is checked as soon as it is there, before its body comes.
     ///
     /// # Errors
-    /// [`FrameError::Kind`], [`FrameError::Generation`], [`FrameError::Length`] or [`FrameError::Refusal`]: where the next
+    /// [`FrameError::Generation`], [`FrameError::Length`] or [`FrameError::Refusal`]: where the next
     /// frame begins can't be told any more. Close the connection.
     pub fn decode<'a>(&self, bytes: &'a [u8]) -> Result<Decoded<Frame<'a>>, FrameError> {
         match self.measure(bytes)? {
@@ -307,12 +406,14 @@ impl Codec {
         let Some(header) = bytes.get(..HEADER) else { return Ok(None) };
         let (len, kind) = (u32::from_le_bytes([header[0], header[1], header[2], header[3]]), header[4]);
         let (min, max) = match kind {
-            kind::NOTIFY => (0, self.max_notification),
+            kind::NOTIFY => (NUMBER, self.max_notification.saturating_add(NUMBER)),
             kind::WRITE | kind::READ => (NUMBER + RemoteSlice::ENCODED, NUMBER + RemoteSlice::ENCODED),
             kind::WRITE_DATA | kind::READ_DATA => (NUMBER + 1, NUMBER + CHUNK),
             kind::ACK => (NUMBER + 1, NUMBER + 1),
             kind::PING | kind::PONG => (NUMBER, NUMBER),
-            _ => return Err(FrameError::Kind { kind }),
+            kind::GOODBYE => (1, 1),
+            kind::CANCEL => (NUMBER, NUMBER),
+            _ => (0, self.max_frame() - HEADER),
         };
         let theirs = Generation(number(header, 5));
         if theirs != self.generation {
@@ -330,8 +431,9 @@ impl Codec {
     pub fn encode(&self, frame: &Frame<'_>, out: &mut Vec<u8>) {
         let number = |out: &mut Vec<u8>, number: u64| out.extend_from_slice(&number.to_le_bytes());
         match *frame {
-            Frame::Notify(message) => {
-                self.header(kind::NOTIFY, message.len(), out);
+            Frame::Notify { sequence, message } => {
+                self.header(kind::NOTIFY, NUMBER + message.len(), out);
+                number(out, sequence);
                 out.extend_from_slice(message);
             }
             Frame::Write { transfer, page } | Frame::Read { transfer, page } => {
@@ -356,6 +458,18 @@ impl Codec {
             Frame::Ping(nonce) | Frame::Pong(nonce) => {
                 self.header(if matches!(frame, Frame::Ping(_)) { kind::PING } else { kind::PONG }, NUMBER, out);
                 number(out, nonce);
+            }
+            Frame::Cancel { transfer } => {
+                self.header(kind::CANCEL, NUMBER, out);
+                number(out, transfer.0);
+            }
+            Frame::Goodbye { code } => {
+                self.header(kind::GOODBYE, 1, out);
+                out.push(code);
+            }
+            Frame::Unknown { kind, body } => {
+                self.header(kind, body.len(), out);
+                out.extend_from_slice(body);
             }
         }
     }
@@ -395,25 +509,30 @@ mod kind {
     pub(super) const ACK: u8 = 6;
     pub(super) const PING: u8 = 7;
     pub(super) const PONG: u8 = 8;
+    pub(super) const GOODBYE: u8 = 9;
+    pub(super) const CANCEL: u8 = 10;
 }
 
 /// Takes a frame that `measure` found whole and of the right length for its kind.
 fn parse(frame: &[u8]) -> Result<Frame<'_>, FrameError> {
     let (kind, body) = (frame[4], &frame[HEADER..]);
-    if kind == kind::NOTIFY {
-        return Ok(Frame::Notify(body));
+    match kind {
+        kind::GOODBYE => return Ok(Frame::Goodbye { code: body[0] }),
+        kind::NOTIFY..=kind::CANCEL => {}
+        kind => return Ok(Frame::Unknown { kind, body }),
     }
     let (first, rest) = (number(body, 0), &body[NUMBER..]);
     let transfer = TransferId(first);
     Ok(match kind {
+        kind::NOTIFY => Frame::Notify { sequence: first, message: rest },
         kind::WRITE => Frame::Write { transfer, page: page(rest) },
         kind::READ => Frame::Read { transfer, page: page(rest) },
         kind::WRITE_DATA => Frame::WriteData { transfer, bytes: rest },
         kind::READ_DATA => Frame::ReadData { transfer, bytes: rest },
         kind::ACK => Frame::Ack { transfer, refusal: refusal(rest[0])? },
+        kind::CANCEL => Frame::Cancel { transfer },
         kind::PING => Frame::Ping(first),
-        kind::PONG => Frame::Pong(first),
-        kind => return Err(FrameError::Kind { kind }),
+        _ => Frame::Pong(first),
     })
 }
 
@@ -455,6 +574,24 @@ fn decode_name(bytes: &[u8]) -> Result<PeerName, FrameError> {
     PeerName::new(text).map_err(|_| FrameError::Name)
 }
 
+fn encode_token(token: Option<&[u8; TOKEN]>, out: &mut Vec<u8>) {
+    out.push(u8::from(token.is_some()));
+    out.extend_from_slice(token.map_or(&[], |token| &token[..]));
+}
+
+fn token_len(flag: u8) -> Result<usize, FrameError> {
+    match flag {
+        0 => Ok(0),
+        1 => Ok(TOKEN),
+        flag => Err(FrameError::Flag { flag }),
+    }
+}
+
+/// What is between the fixed part and the names: nothing, or a token.
+fn decode_token(bytes: &[u8]) -> Option<[u8; TOKEN]> {
+    bytes.try_into().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -468,16 +605,22 @@ mod tests {
     fn frames() -> Vec<Frame<'static>> {
         let transfer = TransferId(u64::MAX - 1);
         vec![
-            Frame::Notify(b""),
-            Frame::Notify(b"pages ready"),
+            Frame::Notify { sequence: 1, message: b"" },
+            Frame::Notify { sequence: u64::MAX, message: b"pages ready" },
             Frame::Write { transfer, page: page() },
             Frame::WriteData { transfer, bytes: &[9; CHUNK] },
             Frame::Read { transfer, page: page() },
             Frame::ReadData { transfer, bytes: b"x" },
             Frame::Ack { transfer, refusal: None },
             Frame::Ack { transfer, refusal: Some(Refusal::Revoked) },
+            Frame::Ack { transfer, refusal: Some(Refusal::Cancelled) },
+            Frame::Cancel { transfer },
             Frame::Ping(3),
             Frame::Pong(u64::MAX),
+            Frame::Goodbye { code: Farewell::Shutdown as u8 },
+            Frame::Goodbye { code: 200 },
+            Frame::Unknown { kind: 0, body: b"" },
+            Frame::Unknown { kind: 255, body: &[1; NUMBER + CHUNK] },
         ]
     }
 
@@ -493,11 +636,13 @@ mod tests {
             incarnation: Incarnation(5),
             generation: Generation(7),
             target: PeerName::new(&"é".repeat(127)).unwrap(),
+            nonce: None,
         }
     }
 
     fn answer(verdict: Verdict) -> Answer {
-        Answer { verdict, name: hello().target, incarnation: Incarnation(u64::MAX), max_notification: 65536 }
+        let token = (verdict == Verdict::Challenge).then_some([7; TOKEN]);
+        Answer { verdict, name: hello().target, incarnation: Incarnation(u64::MAX), max_notification: 65536, token }
     }
 
     /// Shows `decode` ever more of `bytes`, and checks that it asks for no more than there is and moves forward.
@@ -530,18 +675,18 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_version_1_are_those_of_the_head_of_this_file() {
+    fn the_bytes_of_version_2_are_those_of_the_head_of_this_file() {
         let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
         let [name, target] = ["d", "p0"].map(|name| PeerName::new(name).unwrap());
         let (incarnation, generation) = (Incarnation(0x100), Generation(7));
         let mut bytes = Vec::new();
-        Hello { name: name.clone(), incarnation, generation, target }.encode(&mut bytes);
+        Hello { name: name.clone(), incarnation, generation, target, nonce: None }.encode(&mut bytes);
         assert_eq!(
             text(&bytes),
             r"peerage\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00\x01\x02dp0"
         );
         bytes.clear();
-        Answer { verdict: Verdict::Full, name, incarnation, max_notification: 9 << 24 }.encode(&mut bytes);
+        Answer { verdict: Verdict::Full, name, incarnation, max_notification: 9 << 24, token: None }.encode(&mut bytes);
         assert_eq!(text(&bytes), r"peerage\x01\x01\x00\x04\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\t\x01d");
         let kinds: Vec<_> = frames().iter().map(|frame| encoded(frame)[4]).collect();
         assert_eq!(kinds, [1, 1, 2, 3, 4, 5, 6, 6, 7, 8]);
@@ -586,11 +731,13 @@ mod tests {
 
     #[test]
     fn handshakes_survive_the_wire_in_pieces_of_one_byte() {
-        let mut bytes = Vec::new();
-        hello().encode(&mut bytes);
-        assert!(bytes.len() <= HELLO_MAX);
-        assert_eq!(drip(&bytes, |shown| Hello::decode(&bytes[..shown])), hello());
-        for code in 0..=4 {
+        for nonce in [None, Some([0; TOKEN]), Some([0xff; TOKEN])] {
+            let (mut bytes, hello) = (Vec::new(), Hello { nonce, ..hello() });
+            hello.encode(&mut bytes);
+            assert!(bytes.len() <= HELLO_MAX);
+            assert_eq!(drip(&bytes, |shown| Hello::decode(&bytes[..shown])), hello);
+        }
+        for code in 0..=8 {
             let answer = answer(Verdict::from_code(code).unwrap());
             let mut bytes = Vec::new();
             answer.encode(&mut bytes);
@@ -602,8 +749,10 @@ mod tests {
     #[test]
     fn a_length_is_refused_before_its_body_comes() {
         for (frame, len) in [
-            (Frame::Notify(b""), 1001),
-            (Frame::Notify(b""), u32::MAX),
+            (Frame::Notify { sequence: 1, message: b"" }, 1009),
+            (Frame::Notify { sequence: 1, message: b"" }, 7),
+            (Frame::Notify { sequence: 1, message: b"" }, u32::MAX),
+            (Frame::Unknown { kind: 99, body: b"" }, 8 + CHUNK as u32 + 1),
             (Frame::Write { transfer: TransferId(1), page: page() }, 47),
             (Frame::Read { transfer: TransferId(1), page: page() }, 49),
             (Frame::WriteData { transfer: TransferId(1), bytes: b"x" }, 8),
@@ -631,11 +780,6 @@ mod tests {
 
     #[test]
     fn unknown_numbers_are_refused() {
-        let mut bytes = encoded(&Frame::Ping(1));
-        bytes[4] = 0;
-        assert_eq!(CODEC.decode(&bytes), Err(FrameError::Kind { kind: 0 }));
-        bytes[4] = 9;
-        assert_eq!(CODEC.decode(&bytes), Err(FrameError::Kind { kind: 9 }));
         let mut bytes = encoded(&Frame::Ack { transfer: TransferId(1), refusal: None });
         *bytes.last_mut().unwrap() = 200;
         assert_eq!(CODEC.decode(&bytes), Err(FrameError::Refusal { code: 200 }));
@@ -652,8 +796,10 @@ mod tests {
         assert_eq!(Answer::decode(b"HTTP/1.1 400 Bad Request"), Err(FrameError::Magic));
         let mut bytes = Vec::new();
         hello().encode(&mut bytes);
-        bytes[8] = 2;
-        assert_eq!(Hello::decode(&bytes[..10]), Err(FrameError::Version { theirs: 2 }));
+        bytes[28] = 2;
+        assert_eq!(Hello::decode(&bytes), Err(FrameError::Flag { flag: 2 }));
+        bytes[8] = 1;
+        assert_eq!(Hello::decode(&bytes[..10]), Err(FrameError::Version { theirs: 1 }));
     }
 
     #[test]

@@ -20,9 +20,9 @@ use crate::grant::GrantBook;
 use crate::inbox::Inbox;
 use crate::name::{Incarnation, PeerName};
 use crate::region::Region;
-use crate::transfer::Post;
+use crate::transfer::{Post, TransferId};
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where a peer is. `Clone`, `Eq` and `Drop` may run on threads of the table, never while it holds a lock.
 pub trait Address: Clone + Eq + fmt::Display + Send + Sync + 'static {
@@ -192,6 +192,14 @@ pub trait Transport: Send + Sync + 'static {
         let _ = (cx, connection);
         Liveness::Unknown
     }
+
+    /// The table has shut down: its connections are closed, or the shutdown's deadline has passed, and none will be opened.
+    /// What this transport does for others, like serving connections that they opened, ends here; they should be told. Called
+    /// once per shutdown, before registrations are taken back, on a thread that may block until `deadline`; one that has
+    /// passed means: without waiting.
+    fn end(&self, deadline: Instant) {
+        let _ = deadline;
+    }
 }
 
 /// Moves bytes over connections. Progress belongs to the transport's own threads. `notify` and `post` never wait: a full
@@ -200,7 +208,8 @@ pub trait DataPlane: Transport {
     /// The most bytes one notification may carry.
     fn max_notification(&self) -> usize;
 
-    /// Sends one message: at most once, in order per connection. `Ok` means accepted, not delivered.
+    /// Sends one message: at most once, in order per connection. `Ok` means accepted, not delivered; a receiver may drop what
+    /// comes over one connection once a newer one of the same sender has come.
     ///
     /// # Errors
     /// The table hands the error to the caller and never sends again by itself. Of class [`ErrorClass::PeerBroken`],
@@ -233,6 +242,15 @@ pub trait DataPlane: Transport {
     /// Nothing was sent, nothing touches `post.local`, and `post` was dropped, its completion unused. The table treats the
     /// error as one of [`notify`](Self::notify).
     fn post(&self, connection: &Self::Connection, post: Post) -> Result<(), Self::Error>;
+
+    /// Gives up a transfer that was posted on this connection and whose completion has not come: the peer is told, so that
+    /// neither side moves more of it than is under way. It changes nothing about the end: `completion` is completed when
+    /// nothing touches the local pages any more, soon if the peer answers, with
+    /// [`Refusal::Cancelled`](crate::Refusal::Cancelled) or with whatever came first. One that is over, or unknown, is left
+    /// alone. Never waits; does nothing where the transport can't.
+    fn cancel(&self, connection: &Self::Connection, transfer: TransferId) {
+        let _ = (connection, transfer);
+    }
 
     /// The pages lent to peers: what an inbound read or write is checked against.
     ///

@@ -86,7 +86,7 @@ fn an_acceptor_of_another_kind_is_incompatible() {
     for said in [
         &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
         b"peerage\x01\x09\x00",
-        b"peerage\x01\x01\x00\xff\0\0\0\0\0\0\0\0\0\0\0\0\x01x",
+        b"peerage\x01\x02\x00\xff\0\0\0\0\0\0\0\0\0\0\0\0\x01\0x",
     ] {
         let error = answers(said);
         assert!(matches!(error, TcpError::Incompatible { .. }), "{error:?}");

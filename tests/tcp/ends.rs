@@ -82,12 +82,15 @@ fn a_cut_from_either_side_is_a_reset() {
 #[test]
 fn inbound_connections_are_listed_and_can_be_dropped_one_by_one() {
     let (a, b) = (tcp("a"), tcp("b"));
+    let remote = RemoteSlice { grant: 1, region: 1, offset: 0, len: 0 };
     let (first, second) = (dial(&a, &b), dial(&a, &b));
     assert_eq!(b.inbound().len(), 2);
-    a.notify(&first, b"x").unwrap();
-    b.inbox().recv(soon()).unwrap();
-    let entry = b.inbound().into_iter().find(|entry| entry.received > 0).unwrap();
-    assert_eq!((entry.received, entry.sent), (HEADER as u64 + 1, 0));
+    let write = post(&a, &first, TransferKind::Write, &Region::zeroed(0), remote);
+    write.wait(soon()).unwrap();
+    let used = || b.inbound().into_iter().find(|entry| entry.received > 0).unwrap();
+    let bytes = (HEADER as u64 + 48, HEADER as u64 + 9);
+    eventually("both directions are counted", || (used().received, used().sent) == bytes);
+    let entry = used();
     assert_eq!((&entry.key.name, entry.key.incarnation), (&name("a"), a.incarnation()));
     assert!(entry.peer_addr.ip().is_loopback());
     assert!(b.drop_inbound(&entry.key));
@@ -146,7 +149,7 @@ fn whoever_is_woken_by_a_transfer_may_send_at_once() {
     raw.next();
     raw.frame(Frame::Ack { transfer: acked.id(), refusal: None });
     let bytes = raw.next();
-    assert!(matches!(raw.codec.decode(&bytes), Ok(Decoded::Frame(Frame::Notify(b"ended"), _))));
+    assert!(matches!(raw.codec.decode(&bytes), Ok(Decoded::Frame(Frame::Notify { message: b"ended", .. }, _))));
     let cut_off = start();
     raw.next();
     sends.over.cut();

@@ -16,7 +16,7 @@ fn an_acceptor_that_breaks_the_protocol_loses_the_connection() {
         }),
         ("no such transfer", |raw, _| raw.frame(Frame::Ack { transfer: TransferId(u64::MAX), refusal: None })),
         ("data for a write", |raw, write| raw.frame(Frame::ReadData { transfer: write, bytes: b"x" })),
-        ("wrong side", |raw, _| raw.frame(Frame::Notify(b"x"))),
+        ("wrong side", |raw, _| raw.frame(Frame::Notify { sequence: 1, message: b"x" })),
         ("another generation", |raw, _| {
             raw.codec = Codec::new(Generation(u64::MAX), 100);
             raw.frame(Frame::Pong(1));

@@ -65,7 +65,7 @@ fn a_message_does_not_wait_behind_a_large_write() {
         let bytes = raw.next();
         match raw.codec.decode(&bytes) {
             Ok(Decoded::Frame(Frame::WriteData { bytes, .. }, _)) => arrived += bytes.len(),
-            Ok(Decoded::Frame(Frame::Notify(message), _)) => break assert_eq!(message, b"first"),
+            Ok(Decoded::Frame(Frame::Notify { message, .. }, _)) => break assert_eq!(message, b"first"),
             other => panic!("{other:?}"),
         }
     }

@@ -2,16 +2,28 @@
 
 use crate::support::*;
 use peerage::transport::frame::{Decoded, Frame};
-use peerage::transport::tcp::{BindError, Tcp, TcpError};
+use peerage::transport::tcp::{BindError, Tcp, TcpAddress, TcpError};
 use peerage::{DataPlane, ErrorClass, Post, Region, RemoteSlice, TransferKind, TransportError};
 
 #[test]
-fn only_a_loopback_address_is_bound() {
+fn an_address_that_would_not_be_safe_or_not_be_found_is_not_bound() {
     for address in ["0.0.0.0:0", "192.0.2.1:0", "[::]:0"] {
         let error = Tcp::bind(address).unwrap_err();
         assert!(matches!(error, BindError::NotLoopback { .. }), "{address}: {error:?}");
         assert!(error.to_string().contains("authenticated"), "{error}");
     }
+    for (address, means) in [("192.0.2.1:0", "0.0.0.0:7000"), ("0.0.0.0:0", "127.0.0.1:7000")] {
+        let means = TcpAddress::from(means.parse::<std::net::SocketAddr>().unwrap());
+        let error = Tcp::builder().secret([7; 32]).advertise(means.clone()).bind(address).unwrap_err();
+        assert!(matches!(&error, BindError::Unreachable { advertised } if *advertised == means), "{error:?}");
+    }
+    let error = Tcp::builder().secret([7; 32]).bind("0.0.0.0:0").unwrap_err();
+    assert!(
+        matches!(error, BindError::NothingToAdvertise { .. }) && error.to_string().contains("advertise"),
+        "{error}"
+    );
+    let error = Tcp::builder().secret(b"fifteen bytes..").bind("127.0.0.1:0").unwrap_err();
+    assert!(matches!(error, BindError::ShortSecret { len: 15, min: 16 }), "{error:?}");
     assert!(matches!(Tcp::bind("no port"), Err(BindError::Unresolvable(_))));
     let taken = tcp("a");
     let error = Tcp::bind(taken.local_addr()).unwrap_err();
@@ -75,7 +87,7 @@ fn a_full_queue_is_busy_and_nothing_of_the_message_was_sent() {
     }
     eventually("there is room again", || a.notify(&connection, b"again").is_ok());
     let bytes = raw.next();
-    assert!(matches!(raw.codec.decode(&bytes), Ok(Decoded::Frame(Frame::Notify(b"again"), _))));
+    assert!(matches!(raw.codec.decode(&bytes), Ok(Decoded::Frame(Frame::Notify { message: b"again", .. }, _))));
 }
 
 #[test]

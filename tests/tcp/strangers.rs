@@ -17,14 +17,22 @@ fn serves(a: &Tcp, b: &Tcp, connection: &TcpConnection) {
 fn bytes_that_are_no_hello_cost_their_sender_the_connection_and_nobody_else() {
     let (a, b) = (tcp("a"), tcp("b"));
     let connection = dial(&a, &b);
-    let hello = Hello { name: name("x"), incarnation: Incarnation(1), generation: Generation(1), target: name("b") };
+    let hello = Hello {
+        name: name("x"),
+        incarnation: Incarnation(1),
+        generation: Generation(1),
+        target: name("b"),
+        nonce: None,
+    };
     let mut good = Vec::new();
     hello.encode(&mut good);
     let mut nameless = good.clone();
     nameless[26] = 0;
     let mut control = good.clone();
-    control[28] = b'\n';
-    let bad = [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0xff; 10_000], nameless, control];
+    control[29] = b'\n';
+    let mut flagged = good.clone();
+    flagged[28] = 2;
+    let bad = [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0xff; 10_000], nameless, control, flagged];
     for (at, bytes) in bad.iter().enumerate() {
         let mut raw = Raw::silent(&b);
         raw.bytes(bytes);
@@ -45,7 +53,7 @@ fn a_hello_of_another_version_is_answered_with_ours() {
     let mut raw = Raw::silent(&b);
     raw.bytes(b"peerage\x01\x63\x00");
     let answer = raw.answer();
-    assert_eq!((answer.verdict, VERSION), (Verdict::WrongVersion, 1));
+    assert_eq!((answer.verdict, VERSION), (Verdict::WrongVersion, 2));
     assert!(raw.is_closed());
     assert_eq!(b.inbound_counts().refused, 1);
 }
@@ -54,7 +62,13 @@ fn a_hello_of_another_version_is_answered_with_ours() {
 fn a_dialer_that_means_another_or_is_here_already_is_refused() {
     let b = tcp("b");
     let mut raw = Raw::silent(&b);
-    raw.say(&Hello { name: name("x"), incarnation: Incarnation(1), generation: Generation(1), target: name("c") });
+    raw.say(&Hello {
+        name: name("x"),
+        incarnation: Incarnation(1),
+        generation: Generation(1),
+        target: name("c"),
+        nonce: None,
+    });
     let answer = raw.answer();
     assert_eq!((answer.verdict, answer.name), (Verdict::WrongName, name("b")));
     assert!(raw.is_closed());
@@ -84,7 +98,7 @@ fn a_dialer_beyond_max_inbound_is_refused_as_busy_until_one_leaves() {
 fn messages_left_behind_by_connections_that_are_gone_count_against_new_ones() {
     let b = builder("b").max_inbound(1).inbox_capacity(1).bind("127.0.0.1:0").unwrap();
     let mut raw = Raw::welcome(&b, "a");
-    raw.frame(Frame::Notify(b"left behind"));
+    raw.frame(Frame::Notify { sequence: 1, message: b"left behind" });
     drop(raw);
     eventually("it has gone", || b.inbound().is_empty() && b.inbox().len() == 1);
     assert_eq!(Raw::hello(&b, "a", generation()).1.verdict, Verdict::Full);
@@ -97,7 +111,13 @@ fn a_hello_that_trickles_in_has_the_handshake_timeout_and_no_more() {
     let (a, b) = (tcp("a"), builder("b").handshake_timeout(Duration::from_millis(300)).bind("127.0.0.1:0").unwrap());
     let mut raw = Raw::silent(&b);
     let mut good = Vec::new();
-    let hello = Hello { name: name("x"), incarnation: Incarnation(1), generation: Generation(1), target: name("b") };
+    let hello = Hello {
+        name: name("x"),
+        incarnation: Incarnation(1),
+        generation: Generation(1),
+        target: name("b"),
+        nonce: None,
+    };
     hello.encode(&mut good);
     let mut sent = 0;
     eventually("the trickle is cut off", || {
@@ -135,6 +155,7 @@ fn many_dialers_that_come_in_one_moment_are_all_heard() {
             incarnation: Incarnation(1),
             generation: Generation(number),
             target: name("b"),
+            nonce: None,
         });
     }
     drop(release);
@@ -155,21 +176,23 @@ fn frames_that_no_peer_may_send_cost_the_connection_and_nobody_else() {
     type Attack<'a> = (&'static str, &'a dyn Fn(Codec) -> Vec<u8>);
     let attacks: [Attack<'_>; 9] = [
         ("oversized", &|codec| {
-            let mut bytes = encoded(codec, Frame::Notify(b""));
+            let mut bytes = encoded(codec, Frame::Notify { sequence: 1, message: b"" });
             bytes[..4].fill(0xff);
             bytes
         }),
         ("over the limit of notifications", &|codec| {
-            let mut bytes = encoded(codec, Frame::Notify(b""));
-            bytes[..4].copy_from_slice(&(64 * 1024 + 1_u32).to_le_bytes());
+            let mut bytes = encoded(codec, Frame::Notify { sequence: 1, message: b"" });
+            bytes[..4].copy_from_slice(&(64 * 1024 + 8 + 1_u32).to_le_bytes());
             bytes
         }),
-        ("unknown kind", &|codec| {
-            let mut bytes = encoded(codec, Frame::Ping(1));
-            bytes[4] = 99;
+        ("an unknown kind, oversized", &|codec| {
+            let mut bytes = encoded(codec, Frame::Unknown { kind: 99, body: b"" });
+            bytes[..4].copy_from_slice(&(64 * 1024 + 8 + 1_u32).to_le_bytes());
             bytes
         }),
-        ("another generation", &|_| encoded(Codec::new(Generation(u64::MAX), 100), Frame::Notify(b"old"))),
+        ("another generation", &|_| {
+            encoded(Codec::new(Generation(u64::MAX), 100), Frame::Notify { sequence: 1, message: b"old" })
+        }),
         ("wrong side", &|codec| encoded(codec, Frame::Ack { transfer: T, refusal: None })),
         ("data of nothing", &|codec| encoded(codec, Frame::WriteData { transfer: T, bytes: b"x" })),
         ("more data than said", &|codec| {
@@ -190,7 +213,7 @@ fn frames_that_no_peer_may_send_cost_the_connection_and_nobody_else() {
         eventually(what, || b.inbound_counts().misbehaved == at as u64 + 1 && b.inbound().len() == 1);
     }
     let mut truncated = Raw::welcome(&b, "evil");
-    truncated.bytes(&encoded(truncated.codec, Frame::Notify(b"whole"))[..HEADER + 2]);
+    truncated.bytes(&encoded(truncated.codec, Frame::Notify { sequence: 1, message: b"whole" })[..HEADER + 2]);
     drop(truncated);
     eventually("truncated", || b.inbound_counts().misbehaved == attacks.len() as u64 + 1);
     assert!(b.inbox().is_empty(), "nothing of it was delivered");
@@ -224,7 +247,7 @@ fn a_flooder_is_held_back_alone_and_loses_nothing() {
 fn a_connection_held_back_by_the_inbox_can_still_be_cut() {
     let b = builder("b").inbox_capacity(1).bind("127.0.0.1:0").unwrap();
     let mut raw = Raw::welcome(&b, "a");
-    (0..10).for_each(|_| raw.frame(Frame::Notify(b"more")));
+    (1..=10).for_each(|sequence| raw.frame(Frame::Notify { sequence, message: b"more" }));
     eventually("its share is full", || b.inbox().len() == 1);
     assert_eq!(b.cut_inbound_of(&name("a")), 1);
     eventually("it is gone", || b.inbound().is_empty());

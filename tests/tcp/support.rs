@@ -29,7 +29,8 @@ pub(crate) fn generation() -> Generation {
 }
 
 pub(crate) fn builder(called: &str) -> TcpBuilder {
-    Tcp::builder().name(name(called))
+    // Strangers of these tests answer no pings.
+    Tcp::builder().name(name(called)).without_keepalive()
 }
 
 pub(crate) fn tcp(called: &str) -> Tcp {
@@ -112,7 +113,7 @@ impl Raw {
         let mut raw = Self::silent(to);
         raw.codec = Codec::new(generation, 64 * 1024);
         let target = to.local_name().unwrap().clone();
-        raw.say(&Hello { name: name(called), incarnation: Incarnation(9), generation, target });
+        raw.say(&Hello { name: name(called), incarnation: Incarnation(9), generation, target, nonce: None });
         let answer = raw.answer();
         (raw, answer)
     }
@@ -198,7 +199,7 @@ pub(crate) fn dial_raw(from: &Tcp) -> (Raw, TcpConnection) {
         }
         let mut out = Vec::new();
         let incarnation = Incarnation(3);
-        Answer { verdict: Verdict::Welcome, name: name("raw"), incarnation, max_notification: 64 * 1024 }
+        Answer { verdict: Verdict::Welcome, name: name("raw"), incarnation, max_notification: 64 * 1024, token: None }
             .encode(&mut out);
         raw.bytes(&out);
         (raw, connecting.join().unwrap())

@@ -74,7 +74,7 @@ impl Direct {
     /// A connect failed, or a connection broke: the same delay as a table's.
     pub(crate) fn failed(&self, to: PeerIndex) {
         let mut retry = self.retry(to);
-        let stable = retry.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        let stable = retry.since.take().map(|since| since.elapsed());
         retry.failures = self.policy.backoff.failures_after(retry.failures, stable);
         let random = retry.random.next();
         retry.at = Instant::now() + self.policy.backoff.delay(retry.failures, random);

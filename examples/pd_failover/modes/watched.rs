@@ -4,7 +4,7 @@ use peerage::transport::{
     Capabilities, CloseContext, CloseReason, Closed, ConnectContext, Connected, DataPlane, Liveness, ProbeContext,
     Transport,
 };
-use peerage::{GrantBook, Inbox, PeerName, Post, Region};
+use peerage::{GrantBook, Inbox, PeerName, Post, Region, TransferId};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -97,6 +97,10 @@ impl<T: Transport> Transport for Watched<T> {
         self.inner.disconnect(cx, connection, why)
     }
 
+    fn end(&self, deadline: Instant) {
+        self.inner.end(deadline);
+    }
+
     fn probe(&self, cx: &ProbeContext, connection: &T::Connection) -> Liveness {
         self.inner.probe(cx, connection)
     }
@@ -125,6 +129,10 @@ impl<T: DataPlane> DataPlane for Watched<T> {
 
     fn post(&self, connection: &T::Connection, post: Post) -> Result<(), T::Error> {
         self.inner.post(connection, post)
+    }
+
+    fn cancel(&self, connection: &T::Connection, transfer: TransferId) {
+        self.inner.cancel(connection, transfer);
     }
 
     fn grants(&self) -> &GrantBook {

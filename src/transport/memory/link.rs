@@ -18,10 +18,10 @@ use crate::inbox::{Notification, Source};
 use crate::name::{Incarnation, PeerName};
 use crate::state::Generation;
 use crate::sync::lock;
-use crate::transfer::{Outcome, Post};
+use crate::transfer::{Outcome, Post, TransferId};
 use crate::transport::counting::{Attempt, Ended, Open};
 use crate::transport::{Capabilities, ConnectContext, Reporter};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -60,6 +60,8 @@ struct State {
     calls: u64,
     messages: VecDeque<(Pass, Notification)>,
     posts: VecDeque<Posted>,
+    /// Given up by their dialer. They may be out of `posts` at the moment.
+    cancelled: HashSet<TransferId>,
     /// Transfers whose completion has not been called.
     transfers: usize,
     /// Transfers whose completion has not returned.
@@ -222,6 +224,15 @@ impl Link {
         drop(state);
         self.attend();
         Ok(())
+    }
+
+    pub(super) fn cancel(self: &Arc<Self>, transfer: TransferId) {
+        let mut state = self.lock();
+        if state.transfers > 0 {
+            state.cancelled.insert(transfer);
+            drop(state);
+            self.attend();
+        }
     }
 
     /// Nothing gets through any more. Its reporter is called from the fabric's thread.

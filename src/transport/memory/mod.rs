@@ -62,7 +62,7 @@ use crate::inbox::Inbox;
 use crate::name::{Incarnation, PeerName};
 use crate::region::Region;
 use crate::state::Generation;
-use crate::transfer::Post;
+use crate::transfer::{Post, TransferId};
 use fabric::{Life, Node};
 use link::{Entered, Link};
 use std::fmt;
@@ -314,6 +314,11 @@ impl DataPlane for Memory {
     fn post(&self, connection: &MemoryConnection, post: Post) -> Result<(), MemoryError> {
         let link = &connection.link;
         self.send(Step::Post, link, || link.post(post))
+    }
+
+    /// A transfer whose bytes have not moved ends as cancelled, also while a test holds it back; one whose have is left alone.
+    fn cancel(&self, connection: &MemoryConnection, transfer: TransferId) {
+        connection.link.cancel(transfer);
     }
 
     fn grants(&self) -> &GrantBook {

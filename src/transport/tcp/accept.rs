@@ -1,13 +1,14 @@
 //! From a stranger's socket to a listed connection: the accept loop and our side of the handshake.
 //!
-//! A stranger costs a descriptor, a task and a buffer of fixed size until its hello is whole, for `handshake_timeout` at
-//! most. Strangers have places of their own; when these are full the one that has waited longest goes, so that a flood of
+//! A stranger costs a descriptor, a task and a buffer of fixed size until its hello is whole and its secret, if there is
+//! one, is proven; all of the handshake has `handshake_timeout`. What it claims is looked up only after that. Strangers have places of their own; when these are full the one that has waited longest goes, so that a flood of
 //! silent sockets does not keep out a dialer, who says hello at once; but not before it had some time to be heard.
 
 use super::error::Misbehaviour;
 use super::inbound::{InboundKey, Place};
+use super::secret;
 use super::serve::serve;
-use super::wire::{WireError, handshake};
+use super::wire::{WireError, handshake, proof};
 use super::{Counts, Shared};
 use crate::sync::lock;
 use crate::transport::frame::{Answer, FrameError, HELLO_MAX, Hello, Verdict};
@@ -20,7 +21,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant as Deadline, sleep, timeout_at};
 
 /// The most strangers at once.
 const MAX_STRANGERS: usize = 128;
@@ -83,12 +84,14 @@ impl Strangers {
     }
 }
 
-/// Accepts until the transport is gone. An accept that fails (no descriptors left) is counted, and the loop rests, longer
+/// Accepts until the transport ends or is gone. An accept that fails (no descriptors left) is counted, and the loop rests, longer
 /// each time, instead of spinning.
 pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, mut gone: watch::Receiver<()>) {
     let until_gone = gone.clone();
+    let mut closing = shared.closing.subscribe();
     tokio::select! {
         never = accept_for_ever(&listener, &shared, &until_gone) => match never {},
+        _ = closing.wait_for(|closing| *closing) => {}
         _ = gone.changed() => {}
     }
 }
@@ -124,9 +127,11 @@ fn greet(id: u64, stream: TcpStream, peer_addr: SocketAddr, shared: &Arc<Shared>
     let task_shared = shared.clone();
     let task = tokio::spawn(async move {
         let stranger = Stranger { shared: &task_shared, id };
+        let mut closing = task_shared.closing.subscribe();
         let mut stream = stream;
         let welcomed = tokio::select! {
             welcomed = welcome(&mut stream, peer_addr, &stranger) => welcomed,
+            _ = closing.wait_for(|closing| *closing) => return,
             _ = gone.changed() => return,
         };
         drop(stranger);
@@ -152,14 +157,13 @@ impl Drop for Stranger<'_> {
 async fn welcome(stream: &mut TcpStream, peer_addr: SocketAddr, stranger: &Stranger<'_>) -> Option<Place> {
     let Stranger { shared, id } = *stranger;
     let counts = &shared.counts;
-    let limit = shared.settings.handshake_timeout;
-    let mut buffer = [0; HELLO_MAX];
-    let hello = match timeout(limit, handshake(stream, &mut buffer, Hello::decode)).await {
-        Ok(Ok(hello)) => hello,
-        Ok(Err(error)) => {
+    let deadline = Deadline::now() + shared.settings.handshake_timeout;
+    let greeted = match timeout_at(deadline, greeting(stream, shared)).await {
+        Ok(Ok(greeted)) => greeted,
+        Ok(Err(refused)) => {
             Counts::add(&counts.refused);
-            if let WireError::Peer(Misbehaviour::Frame(FrameError::Version { .. })) = error {
-                answer(stream, shared, Verdict::WrongVersion).await;
+            if let Some(verdict) = refused {
+                say(stream, &answer(shared, verdict), deadline).await;
             }
             return None;
         }
@@ -172,7 +176,8 @@ async fn welcome(stream: &mut TcpStream, peer_addr: SocketAddr, stranger: &Stran
     if !shared.strangers.leave(id) {
         return None;
     }
-    let key = InboundKey { name: hello.name, incarnation: hello.incarnation, generation: hello.generation };
+    let Greeted { hello, challenge } = greeted;
+    let key = InboundKey { name: hello.name.clone(), incarnation: hello.incarnation, generation: hello.generation };
     let entered = if hello.target != shared.name {
         Err(Verdict::WrongName)
     } else if shared.has_too_many_messages() {
@@ -181,31 +186,74 @@ async fn welcome(stream: &mut TcpStream, peer_addr: SocketAddr, stranger: &Stran
         shared.inbound.enter(key, peer_addr, &shared.grants)
     };
     sleep(shared.settings.accept_delay).await;
+    let mut answer = answer(shared, entered.as_ref().err().copied().unwrap_or(Verdict::Welcome));
+    if let (Some(secret), Some(challenge)) = (&shared.settings.secret, &challenge) {
+        answer.token = Some(secret.acceptor_proof(&hello, challenge, &answer));
+    }
+    let said = say(stream, &answer, deadline + shared.settings.accept_delay).await;
     match entered {
-        Ok(place) => {
+        Ok(place) if said => {
             let _ = stream.set_nodelay(true);
-            if !answer(stream, shared, Verdict::Welcome).await {
-                return None;
-            }
             Counts::add(&counts.accepted);
             Some(place)
         }
-        Err(verdict) => {
+        Ok(_) => None,
+        Err(_) => {
             Counts::add(&counts.refused);
-            answer(stream, shared, verdict).await;
             None
         }
     }
 }
 
-async fn answer(stream: &mut TcpStream, shared: &Shared, verdict: Verdict) -> bool {
-    let answer = Answer {
+/// A dialer who said hello and, if there is a secret, has proven it.
+struct Greeted {
+    hello: Hello,
+    challenge: Option<Answer>,
+}
+
+/// `Err`: not a dialer for us; what to tell it, if anything.
+async fn greeting(stream: &mut TcpStream, shared: &Shared) -> Result<Greeted, Option<Verdict>> {
+    let mut buffer = [0; HELLO_MAX];
+    let hello = match handshake(stream, &mut buffer, Hello::decode).await {
+        Ok(hello) => hello,
+        Err(WireError::Peer(Misbehaviour::Frame(FrameError::Version { .. }))) => {
+            return Err(Some(Verdict::WrongVersion));
+        }
+        Err(_) => return Err(None),
+    };
+    let secret = match (&shared.settings.secret, hello.nonce) {
+        (None, None) => return Ok(Greeted { hello, challenge: None }),
+        (None, Some(_)) => return Err(Some(Verdict::SecretUnused)),
+        (Some(_), None) => {
+            Counts::add(&shared.counts.unproven);
+            return Err(Some(Verdict::SecretMissing));
+        }
+        (Some(secret), Some(_)) => secret,
+    };
+    let challenge = Answer { token: Some(secret::nonce()), ..answer(shared, Verdict::Challenge) };
+    let mut out = Vec::new();
+    challenge.encode(&mut out);
+    stream.write_all(&out).await.map_err(|_| None)?;
+    let proof = proof(stream).await.map_err(|_| None)?;
+    if !secret.is_dialer(&hello, &challenge, &proof) {
+        Counts::add(&shared.counts.unproven);
+        return Err(Some(Verdict::WrongSecret));
+    }
+    Ok(Greeted { hello, challenge: Some(challenge) })
+}
+
+fn answer(shared: &Shared, verdict: Verdict) -> Answer {
+    Answer {
         verdict,
         name: shared.name.clone(),
         incarnation: shared.incarnation,
         max_notification: shared.settings.max_notification as u32,
-    };
+        token: None,
+    }
+}
+
+async fn say(stream: &mut TcpStream, answer: &Answer, deadline: Deadline) -> bool {
     let mut out = Vec::new();
     answer.encode(&mut out);
-    matches!(timeout(shared.settings.handshake_timeout, stream.write_all(&out)).await, Ok(Ok(())))
+    matches!(timeout_at(deadline, stream.write_all(&out)).await, Ok(Ok(())))
 }

@@ -3,7 +3,7 @@
 use crate::name::Incarnation;
 use crate::transport::Address;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -33,6 +33,13 @@ pub enum AddressError {
         /// The text.
         text: String,
     },
+    /// It stands for every address of a machine, so dialled it reaches a process of the dialer's own. Use an address of the
+    /// machine the peer runs on.
+    #[error("\"{text}\" is no address of one machine; use one that reaches the peer")]
+    Wildcard {
+        /// The text.
+        text: String,
+    },
     /// What follows `#` is not an incarnation.
     #[error("\"{text}\": after # comes an incarnation, 1 to 16 hexadecimal digits")]
     NotIncarnation {
@@ -47,6 +54,7 @@ impl TcpAddress {
     /// # Errors
     /// [`AddressError::NotHostPort`]: write `host:port`, an IPv6 address in brackets, without `#`.
     /// [`AddressError::PortZero`]: nobody can be reached at port 0.
+    /// [`AddressError::Wildcard`]: `0.0.0.0` and `[::]` are for listening.
     pub fn new(host_port: &str) -> Result<Self, AddressError> {
         let not = || AddressError::NotHostPort { text: host_port.escape_debug().to_string() };
         let (host, port) = match host_port.parse::<SocketAddr>() {
@@ -64,7 +72,16 @@ impl TcpAddress {
         if port == 0 {
             return Err(AddressError::PortZero { text: host_port.to_owned() });
         }
-        Ok(TcpAddress { host_port: host_port.into(), incarnation: None })
+        let address = TcpAddress { host_port: host_port.into(), incarnation: None };
+        match address.ip() {
+            Some(ip) if ip.is_unspecified() => Err(AddressError::Wildcard { text: host_port.to_owned() }),
+            _ => Ok(address),
+        }
+    }
+
+    /// The host, if it is no name.
+    pub(super) fn ip(&self) -> Option<IpAddr> {
+        self.host_port.parse::<SocketAddr>().ok().map(|address| address.ip().to_canonical())
     }
 
     /// The same place, for one boot of the peer only: an attempt that meets another is undone. For names that a discovery
@@ -135,6 +152,9 @@ mod tests {
             let error = text.parse::<TcpAddress>().unwrap_err();
             assert!(matches!(error, AddressError::NotHostPort { .. }), "{text:?}: {error:?}");
             assert!(!error.to_string().contains('\n'));
+        }
+        for text in ["0.0.0.0:1", "[::]:1", "[::ffff:0.0.0.0]:1", "0.0.0.0:1#ff"] {
+            assert!(matches!(text.parse::<TcpAddress>(), Err(AddressError::Wildcard { .. })), "{text}");
         }
         assert!(matches!("h:0".parse::<TcpAddress>(), Err(AddressError::PortZero { .. })));
         for text in ["h:1#", "h:1#xyz", "h:1#+f", "h:1#00000000000000000", "h:1#f#f"] {

@@ -1,10 +1,12 @@
 //! Settings of a `Tcp`, and its listening socket.
 
 use super::accept::{Strangers, accept};
+use super::alive::Keepalive;
 use super::error::BindError;
 use super::inbound::Registry;
 use super::runtime::Threads;
-use super::{Counts, Shared, Tcp};
+use super::secret::{MIN_SECRET, Secret};
+use super::{Counts, Shared, Tcp, TcpAddress};
 use crate::clock::Clock;
 use crate::grant::GrantBook;
 use crate::inbox::Inbox;
@@ -29,6 +31,8 @@ pub struct TcpBuilder {
     name: Option<PeerName>,
     handle: Option<Handle>,
     clock: Clock,
+    advertised: Option<TcpAddress>,
+    short_secret: Option<usize>,
     settings: Settings,
 }
 
@@ -41,6 +45,8 @@ pub(super) struct Settings {
     pub(super) max_notification: usize,
     pub(super) overlap: bool,
     pub(super) accept_delay: Duration,
+    pub(super) secret: Option<Secret>,
+    pub(super) keepalive: Option<Keepalive>,
 }
 
 impl Default for Settings {
@@ -53,6 +59,8 @@ impl Default for Settings {
             max_notification: 64 * 1024,
             overlap: true,
             accept_delay: Duration::ZERO,
+            secret: None,
+            keepalive: Some(Keepalive { interval: Duration::from_secs(5), dead_timeout: Duration::from_secs(20) }),
         }
     }
 }
@@ -64,9 +72,48 @@ impl TcpBuilder {
         self
     }
 
+    /// What all processes share so that they know each other: at least 16 bytes, which should be random, like those of
+    /// `openssl rand 32`. Each side of every connection proves to the other that it knows it, and whoever does not is
+    /// refused. It is needed to listen or dial beyond loopback. It protects the handshake and nothing after it: frames are
+    /// neither encrypted nor authenticated. Default: none.
+    pub fn secret(mut self, secret: impl AsRef<[u8]>) -> Self {
+        let secret = secret.as_ref();
+        self.settings.secret = Secret::new(secret);
+        self.short_secret = self.settings.secret.is_none().then_some(secret.len());
+        self
+    }
+
+    /// The address that peers are to dial, for [`Tcp::address`]. Needed when it listens on every address of the machine
+    /// (`0.0.0.0`, `[::]`), or behind something that forwards to it. Default: where it listens.
+    pub fn advertise(mut self, address: TcpAddress) -> Self {
+        self.advertised = Some(address);
+        self
+    }
+
     /// The runtime that serves sockets, with I/O and time enabled and more than one thread. Default: one of its own.
     pub fn handle(mut self, handle: Handle) -> Self {
         self.handle = Some(handle);
+        self
+    }
+
+    /// How a peer that vanished without a word is found, on connections in both directions. A side that has sent nothing for
+    /// `interval` (a quarter more or less) sends a ping; when nothing has come for `dead_timeout`, or up to two and a half
+    /// intervals later, a connection we opened is reported as broken, and one that others opened is dropped, with what was
+    /// lent over it. A peer that was stopped and goes on before that loses nothing. All processes should have the same
+    /// interval: who has the longer one may be found dead by who has the shorter timeout while its inbox holds us back.
+    ///
+    /// Default: 5 s and 20 s. Twenty is gRPC's default wait for a keepalive's answer: longer than a stop for a core dump, a
+    /// collection of garbage or a short migration of the machine, and four pings must be lost in a row; shorter than the
+    /// deadline of a request that waits for its prefill, so its retry still helps. Five, because a ping of 21 bytes per
+    /// connection costs nothing, and firewalls and load balancers forget connections that are idle for minutes.
+    pub fn keepalive(mut self, interval: Duration, dead_timeout: Duration) -> Self {
+        self.settings.keepalive = Some(Keepalive { interval, dead_timeout });
+        self
+    }
+
+    /// Nobody is pinged and silence means nothing: whoever uses the connections finds the dead.
+    pub fn without_keepalive(mut self) -> Self {
+        self.settings.keepalive = None;
         self
     }
 
@@ -76,7 +123,7 @@ impl TcpBuilder {
         self
     }
 
-    /// How long a dialer has to say hello, and an acceptor to answer it. Default: 5 s.
+    /// How long the handshake may take on either side. Default: 5 s.
     pub fn handshake_timeout(mut self, limit: Duration) -> Self {
         self.settings.handshake_timeout = limit;
         self
@@ -125,22 +172,39 @@ impl TcpBuilder {
         self
     }
 
-    /// Listens. Only a loopback address may be bound. May resolve a host name, which blocks.
+    /// Listens. Without a [`secret`](Self::secret) only a loopback address may be bound. May resolve a host name, which blocks.
     ///
     /// # Errors
     /// Nothing is left behind.
     /// - [`BindError::Limit`]: a setting is 0 or too large; the error names it and the most.
     /// - [`BindError::Unresolvable`], [`BindError::NotLoopback`], [`BindError::Listen`]: about the address. Write one like
     ///   `127.0.0.1:0`; end what listens there, or choose another port.
+    /// - [`BindError::Keepalive`]: allow for two pings at least.
+    /// - [`BindError::ShortSecret`]: take a longer one.
+    /// - [`BindError::NothingToAdvertise`], [`BindError::Unreachable`]: [`advertise`](Self::advertise) an address by which
+    ///   other machines reach this process.
     /// - [`BindError::CurrentThreadRuntime`]: give the handle of a multi-thread runtime, or none.
     /// - [`BindError::Threads`]: the operating system gave no threads.
     pub fn bind(self, address: impl ToSocketAddrs) -> Result<Tcp, BindError> {
-        let TcpBuilder { name, handle, clock, settings } = self;
+        let TcpBuilder { name, handle, clock, advertised, short_secret, settings } = self;
+        if let Some(len) = short_secret {
+            return Err(BindError::ShortSecret { len, min: MIN_SECRET });
+        }
         let most = usize::MAX;
         within("max_inbound", settings.max_inbound, most)?;
         within("outbound_queue", settings.outbound_queue, most)?;
         within("inbox_capacity", settings.inbox_capacity, most)?;
         within("max_notification", settings.max_notification, MAX_NOTIFICATION)?;
+        if let Some(Keepalive { interval, dead_timeout }) = settings.keepalive
+            && (interval.is_zero() || dead_timeout < interval * 2)
+        {
+            return Err(BindError::Keepalive { interval, dead_timeout });
+        }
+        let address = resolve(address)?;
+        if !address.ip().to_canonical().is_loopback() && settings.secret.is_none() {
+            return Err(BindError::NotLoopback { address });
+        }
+        let advertised = advertise(advertised, address)?;
         let listener = listen(address)?;
         let threads = handle.map_or_else(Threads::own, Threads::given)?;
         let incarnation = Incarnation::random();
@@ -158,6 +222,7 @@ impl TcpBuilder {
             strangers: Strangers::default(),
             counts: Counts::default(),
             registered: Mutex::default(),
+            closing: watch::Sender::new(false),
             settings,
         });
         let (gone, until) = watch::channel(());
@@ -167,7 +232,8 @@ impl TcpBuilder {
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
         tokio::spawn(accept(listener, shared.clone(), until));
         drop(inside);
-        Ok(Tcp { shared, local_addr, gone, threads })
+        let address = advertised.unwrap_or_else(|| local_addr.into());
+        Ok(Tcp { shared, local_addr, address, gone, threads })
     }
 }
 
@@ -175,12 +241,25 @@ fn within(limit: &'static str, given: usize, max: usize) -> Result<(), BindError
     if (1..=max).contains(&given) { Ok(()) } else { Err(BindError::Limit { limit, given, max }) }
 }
 
-fn listen(address: impl ToSocketAddrs) -> Result<TcpListener, BindError> {
+fn resolve(address: impl ToSocketAddrs) -> Result<SocketAddr, BindError> {
     let address = address.to_socket_addrs().and_then(|mut all| all.next().ok_or(io::ErrorKind::NotFound.into()));
-    let address = address.map_err(BindError::Unresolvable)?;
-    if !address.ip().is_loopback() {
-        return Err(BindError::NotLoopback { address });
+    address.map_err(BindError::Unresolvable)
+}
+
+/// What peers are told to dial; `None`: where it listens. One that means another process on each machine is refused: two
+/// peers that advertise it would be taken for one.
+fn advertise(advertised: Option<TcpAddress>, listens: SocketAddr) -> Result<Option<TcpAddress>, BindError> {
+    let listens_on = listens.ip().to_canonical();
+    match advertised.as_ref().map(TcpAddress::ip) {
+        None if listens_on.is_unspecified() => Err(BindError::NothingToAdvertise { address: listens }),
+        Some(Some(ip)) if ip.is_unspecified() || ip.is_loopback() && !listens_on.is_loopback() => {
+            Err(BindError::Unreachable { advertised: advertised.expect("it has an address") })
+        }
+        _ => Ok(advertised),
     }
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, BindError> {
     let open = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         // A restarted process takes its port back at once.

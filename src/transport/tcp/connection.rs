@@ -3,6 +3,8 @@
 //! Senders append to the queue under a short lock of this connection alone, and wake the task of `outbound` if it sleeps.
 //! They never wait for the socket.
 
+use super::alive::{Keepalive, Pulse};
+use super::builder::Settings;
 use super::error::TcpError;
 use super::outbound;
 use crate::clock::Clock;
@@ -10,19 +12,24 @@ use crate::name::PeerName;
 use crate::region::Slice;
 use crate::state::Generation;
 use crate::sync::lock;
-use crate::transfer::{Completion, Post, TransferId, TransferKind};
-use crate::transport::frame::{Codec, Frame, HEADER};
+use crate::transfer::{Completion, Outcome, Post, TransferError, TransferId, TransferKind};
+use crate::transport::frame::{Codec, Farewell, Frame, HEADER};
 use crate::transport::{Liveness, Reporter};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
+/// Bytes of a notification beside its message.
+const NOTE_COST: usize = HEADER + 8;
+/// How long a close at its deadline waits for the task to have dropped its socket: it has nothing else to do by then.
+const UNDO: Duration = Duration::from_secs(1);
 /// What a transfer that waits for its turn counts in the queue, in bytes: its place, not its pages.
 const TRANSFER_COST: usize = 256;
 
@@ -55,7 +62,7 @@ impl TcpConnection {
 
 impl Drop for TcpConnection {
     fn drop(&mut self) {
-        self.link.ask_to_end(Ending::Disconnect);
+        self.link.ask_to_end(Ending::Goodbye(Farewell::Other));
     }
 }
 
@@ -77,8 +84,11 @@ pub(super) struct Link {
     pub(super) generation: Generation,
     pub(super) peer_addr: SocketAddr,
     pub(super) max_notification: usize,
-    pub(super) queue_limit: usize,
+    queue_limit: usize,
+    pub(super) keepalive: Option<Keepalive>,
+    pub(super) pulse: Pulse,
     pub(super) codec: Codec,
+    pub(super) unknown_frames: Arc<AtomicU64>,
     queue: Mutex<Queue>,
     /// There is something to send.
     pub(super) work: Notify,
@@ -97,13 +107,19 @@ pub(super) struct Queue {
     pub(super) waiting: VecDeque<Post>,
     /// Transfers of which something may have been sent.
     pub(super) running: HashMap<TransferId, Running>,
+    /// Of these, those that were given up since the task last looked.
+    pub(super) cancels: Vec<TransferId>,
     pub(super) probes: Vec<Probe>,
     probes_begun: u64,
+    /// The number of the last notification.
+    sequence: u64,
     /// The number of the last ping.
     pings: u64,
     /// The last ping is in `notes`. A further probe waits for its pong too: nothing has been asked yet, so a peer that takes
     /// nothing has one ping waiting for it, however often it is probed.
     pub(super) ping_waits: bool,
+    /// The last ping of the peer that is not answered. One answer does for all before it.
+    pub(super) pong_for: Option<u64>,
     /// The task sleeps until `work`.
     pub(super) idle: bool,
     pub(super) ending: Option<Ending>,
@@ -129,19 +145,24 @@ pub(super) struct Running {
     pub(super) local: Slice,
     /// Bytes of a write that are in frames, bytes of a read that have arrived.
     pub(super) at: usize,
+    pub(super) cancelled: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    Disconnect,
+    /// As a disconnect should: with a last word to the peer.
+    Goodbye(Farewell),
+    /// By RST.
     Cut,
+    /// The time for a goodbye is over.
+    Now,
 }
 
 /// The connection takes nothing more.
 pub(super) struct Over {
     pub(super) why: Option<Arc<TcpError>>,
-    /// The task's last act is done.
-    pub(super) quiesced: bool,
+    /// The socket is closed and nothing of the connection runs: no local page is touched any more.
+    pub(super) closed: bool,
 }
 
 impl Link {
@@ -151,7 +172,8 @@ impl Link {
         generation: Generation,
         peer_addr: SocketAddr,
         max_notification: usize,
-        queue_limit: usize,
+        settings: &Settings,
+        unknown_frames: Arc<AtomicU64>,
     ) -> Self {
         Link {
             peer,
@@ -159,8 +181,11 @@ impl Link {
             generation,
             peer_addr,
             max_notification,
-            queue_limit,
+            queue_limit: settings.outbound_queue,
+            keepalive: settings.keepalive,
+            pulse: Pulse::default(),
             codec: Codec::new(generation, max_notification),
+            unknown_frames,
             queue: Mutex::default(),
             work: Notify::new(),
             end: Notify::new(),
@@ -186,8 +211,10 @@ impl Link {
             let (peer, max) = (self.peer.clone(), self.max_notification);
             return Err(TcpError::TooLong { peer, len: message.len(), max });
         }
-        let mut queue = self.admit(HEADER + message.len())?;
-        self.codec.encode(&Frame::Notify(message), &mut queue.notes);
+        let mut queue = self.admit(NOTE_COST + message.len())?;
+        queue.sequence += 1;
+        let sequence = queue.sequence;
+        self.codec.encode(&Frame::Notify { sequence, message }, &mut queue.notes);
         self.wake(queue);
         Ok(())
     }
@@ -203,6 +230,23 @@ impl Link {
         Ok(())
     }
 
+    pub(super) fn cancel(&self, transfer: TransferId) {
+        let mut queue = self.lock();
+        if let Some(at) = queue.waiting.iter().position(|post| post.id == transfer) {
+            let post = queue.waiting.remove(at);
+            drop(queue);
+            if let Some(post) = post {
+                post.completion.complete(Outcome::Failed(TransferError::NotSent));
+            }
+            return;
+        }
+        let running = queue.running.get_mut(&transfer);
+        if running.is_some_and(|running| !std::mem::replace(&mut running.cancelled, true)) {
+            queue.cancels.push(transfer);
+            self.wake(queue);
+        }
+    }
+
     pub(super) fn probe(&self, deadline: Instant, clock: &Clock) -> Liveness {
         let (pong, answer) = mpsc::sync_channel(1);
         let id = {
@@ -210,11 +254,7 @@ impl Link {
             if queue.is_closed() {
                 return Liveness::Dead;
             }
-            if !std::mem::replace(&mut queue.ping_waits, true) {
-                queue.pings += 1;
-                let ping = Frame::Ping(queue.pings);
-                self.codec.encode(&ping, &mut queue.notes);
-            }
+            self.queue_ping(&mut queue);
             queue.probes_begun += 1;
             let (id, ping) = (queue.probes_begun, queue.pings);
             queue.probes.push(Probe { id, ping, pong });
@@ -232,12 +272,48 @@ impl Link {
         Liveness::Dead
     }
 
-    /// Ends the connection and waits until nothing touches a local page any more; `false` if the deadline passes first.
-    pub(super) fn disconnect(&self, deadline: Instant, clock: &Clock) -> bool {
-        self.ask_to_end(Ending::Disconnect);
+    /// For the keepalive: there is no need to wait for its answer.
+    pub(super) fn ping(&self) {
         let mut queue = self.lock();
-        while !queue.over.as_ref().is_some_and(|over| over.quiesced) {
-            let Some(left) = clock.real_wait_until(deadline) else { return false };
+        self.queue_ping(&mut queue);
+        self.wake(queue);
+    }
+
+    pub(super) fn answer(&self, ping: u64) {
+        let mut queue = self.lock();
+        queue.pong_for = Some(ping);
+        self.wake(queue);
+    }
+
+    pub(super) fn silent(&self) -> TcpError {
+        let dead_timeout = self.keepalive.map(|keepalive| keepalive.dead_timeout).unwrap_or_default();
+        TcpError::Silent { peer: self.peer.clone(), address: self.address.clone(), dead_timeout }
+    }
+
+    fn queue_ping(&self, queue: &mut Queue) {
+        if !std::mem::replace(&mut queue.ping_waits, true) {
+            queue.pings += 1;
+            let ping = Frame::Ping(queue.pings);
+            self.codec.encode(&ping, &mut queue.notes);
+        }
+    }
+
+    /// Ends the connection, and waits until the peer has been told and the socket is closed. What is not over at the
+    /// deadline is given up. `false`: not even that worked.
+    pub(super) fn disconnect(&self, farewell: Farewell, deadline: Instant, clock: &Clock) -> bool {
+        self.ask_to_end(Ending::Goodbye(farewell));
+        if self.wait_closed(|| clock.real_wait_until(deadline)) {
+            return true;
+        }
+        self.ask_to_end(Ending::Now);
+        let end = Instant::now() + UNDO;
+        self.wait_closed(|| end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()))
+    }
+
+    fn wait_closed(&self, left: impl Fn() -> Option<Duration>) -> bool {
+        let mut queue = self.lock();
+        while !queue.over.as_ref().is_some_and(|over| over.closed) {
+            let Some(left) = left() else { return false };
             queue = self.ended.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
@@ -245,7 +321,7 @@ impl Link {
 
     fn ask_to_end(&self, how: Ending) {
         let mut queue = self.lock();
-        if how == Ending::Cut || queue.ending.is_none() {
+        if !matches!(how, Ending::Goodbye(_)) || queue.ending.is_none() {
             queue.ending = Some(how);
         }
         drop(queue);

@@ -2,6 +2,7 @@
 
 use super::connection::{Link, TcpConnection};
 use super::error::{Misbehaviour, TcpError};
+use super::secret;
 use super::wire::{WireError, handshake};
 use super::{Shared, TcpAddress};
 use crate::name::PeerName;
@@ -85,10 +86,11 @@ impl Dial {
         let answer = match greeted {
             Ok(answer) => answer,
             Err(WireError::Io(source)) => return Err(TcpError::Broken { peer, address, source }),
-            Err(WireError::End) => return Err(TcpError::ClosedByPeer { peer, address }),
+            Err(WireError::End | WireError::Goodbye(_)) => return Err(TcpError::ClosedByPeer { peer, address }),
             Err(WireError::Peer(Misbehaviour::Frame(source))) => {
                 return Err(TcpError::Incompatible { peer, address, source });
             }
+            Err(WireError::Peer(Misbehaviour::Unproven)) => return Err(TcpError::Unproven { peer, address }),
             Err(WireError::Peer(source)) => return Err(TcpError::Misbehaved { peer, address, source }),
         };
         match answer.verdict {
@@ -99,6 +101,13 @@ impl Dial {
             Verdict::WrongVersion => return Err(TcpError::VersionRefused { peer, address }),
             Verdict::Duplicate => return Err(TcpError::Duplicate { peer, address, generation: self.generation }),
             Verdict::Full => return Err(TcpError::Full { peer, address }),
+            Verdict::SecretMissing => return Err(TcpError::SecretMissing { peer, address }),
+            Verdict::SecretUnused => return Err(TcpError::SecretUnused { peer, address }),
+            Verdict::WrongSecret => return Err(TcpError::WrongSecret { peer, address }),
+            // One that follows a proof, or comes to who has no secret.
+            Verdict::Challenge => {
+                return Err(TcpError::Misbehaved { peer, address, source: Misbehaviour::WrongSide });
+            }
         }
         let peer_addr = match stream.peer_addr() {
             Ok(peer_addr) => peer_addr,
@@ -106,7 +115,8 @@ impl Dial {
         };
         let settings = &self.shared.settings;
         let max_notification = settings.max_notification.min(answer.max_notification as usize);
-        let link = Link::new(peer, address, self.generation, peer_addr, max_notification, settings.outbound_queue);
+        let unknown_frames = self.shared.counts.unknown_frames.clone();
+        let link = Link::new(peer, address, self.generation, peer_addr, max_notification, settings, unknown_frames);
         let connection = link.start(stream, self.reporter, self.gone, &self.on);
         Ok(Connected { connection, incarnation: Some(answer.incarnation) })
     }
@@ -118,6 +128,13 @@ impl Dial {
         let addresses = lookup_host(host_port).await.map_err(|source| error(source, true))?;
         let mut last = None;
         for address in addresses {
+            let ip = address.ip().to_canonical();
+            if ip.is_unspecified() {
+                return Err(TcpError::Wildcard { peer: self.peer.clone(), address: self.address.clone() });
+            }
+            if !ip.is_loopback() && self.shared.settings.secret.is_none() {
+                return Err(TcpError::NotLoopback { peer: self.peer.clone(), address: self.address.clone() });
+            }
             match TcpStream::connect(address).await {
                 Ok(stream) if is_itself(&stream) => {
                     super::reset_on_close(&stream);
@@ -134,16 +151,32 @@ impl Dial {
     }
 
     async fn greet(&self, stream: &mut TcpStream) -> Result<Answer, WireError> {
+        let secret = self.shared.settings.secret.as_ref();
         let hello = Hello {
             name: self.shared.name.clone(),
             incarnation: self.shared.incarnation,
             generation: self.generation,
             target: self.peer.clone(),
+            nonce: secret.map(|_| secret::nonce()),
         };
         let mut out = Vec::new();
         hello.encode(&mut out);
         stream.write_all(&out).await?;
-        handshake(stream, &mut [0; ANSWER_MAX], Answer::decode).await
+        let first = handshake(stream, &mut [0; ANSWER_MAX], Answer::decode).await?;
+        let Some(secret) = secret else { return Ok(first) };
+        match first.verdict {
+            Verdict::Challenge if first.name == self.peer && first.token.is_some() => {}
+            Verdict::Challenge => return Ok(Answer { verdict: Verdict::WrongName, ..first }),
+            Verdict::SecretUnused | Verdict::WrongVersion => return Ok(first),
+            _ => return Err(Misbehaviour::Unproven.into()),
+        }
+        stream.write_all(&secret.dialer_proof(&hello, &first)).await?;
+        let last = handshake(stream, &mut [0; ANSWER_MAX], Answer::decode).await?;
+        match last.verdict {
+            Verdict::WrongSecret => Ok(last),
+            _ if secret.is_acceptor(&hello, &first, &last) => Ok(last),
+            _ => Err(Misbehaviour::Unproven.into()),
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Why a `Tcp` operation failed.
 
+use super::TcpAddress;
 use crate::name::PeerName;
 use crate::region::RegionId;
 use crate::state::Generation;
 use crate::transfer::TransferId;
-use crate::transport::frame::{FrameError, VERSION};
+use crate::transport::frame::{Farewell, FrameError, VERSION};
 use crate::transport::{ErrorClass, TransportError};
 use std::io;
 use std::net::SocketAddr;
@@ -23,11 +24,35 @@ pub enum BindError {
     /// The address can't be resolved.
     #[error("the address to listen on can't be resolved; write ip:port, like 127.0.0.1:0")]
     Unresolvable(#[source] io::Error),
-    /// The address is reachable from other machines, and this version authenticates nobody. Bind a loopback address.
-    #[error("{address} is not a loopback address: peers are not authenticated yet, so only loopback may be bound")]
+    /// The address is reachable from other machines, and without a shared secret nobody who comes is authenticated. Give all
+    /// processes the same [`secret`](super::TcpBuilder::secret), or bind a loopback address.
+    #[error(
+        "{address} is not a loopback address: without a secret nobody is authenticated, so only loopback may be bound"
+    )]
     NotLoopback {
         /// The address.
         address: SocketAddr,
+    },
+    /// The secret is so short that somebody who watches one handshake could find it by trying.
+    #[error("the secret has {len} bytes, at least {min} are needed, and they should be random")]
+    ShortSecret {
+        /// Its length.
+        len: usize,
+        /// The least.
+        min: usize,
+    },
+    /// It listens on every address of the machine, which is no address that a peer could dial. Say which one with
+    /// [`advertise`](super::TcpBuilder::advertise).
+    #[error("{address} stands for every address of this machine; say with advertise() which one peers dial")]
+    NothingToAdvertise {
+        /// The address to listen on.
+        address: SocketAddr,
+    },
+    /// A peer that dialled this would reach itself, or another process of its own machine.
+    #[error("{advertised} means another process on each machine; advertise an address that reaches this one")]
+    Unreachable {
+        /// What was to be advertised.
+        advertised: TcpAddress,
     },
     /// The operating system refused the address. Most often another process listens there.
     #[error("can't listen on {address}; is another process listening there?")]
@@ -44,6 +69,16 @@ pub enum BindError {
     /// The operating system gave no threads.
     #[error("the transport's threads could not be started")]
     Threads(#[source] io::Error),
+    /// A keepalive that would find healthy peers dead.
+    #[error(
+        "a dead timeout of {dead_timeout:?} must be at least twice the interval, {interval:?}, which must not be 0"
+    )]
+    Keepalive {
+        /// Between pings.
+        interval: Duration,
+        /// Until a silent peer counts as dead.
+        dead_timeout: Duration,
+    },
     /// A limit that must be at least one is zero, or is too large for the wire.
     #[error("{limit} must be from 1 to {max}, not {given}")]
     Limit {
@@ -139,6 +174,58 @@ pub enum TcpError {
         /// The name of who answered.
         actual: PeerName,
     },
+    /// The peer takes only who shares its secret, and this process has none. Give both the same
+    /// [`secret`](super::TcpBuilder::secret).
+    #[error("peer \"{peer}\" at {address} wants proof of a shared secret; give this process the same secret")]
+    SecretMissing {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// This process wants proof of its secret, and the peer has none. Give both the same
+    /// [`secret`](super::TcpBuilder::secret).
+    #[error("peer \"{peer}\" at {address} has no secret, and this process has one; give the peer the same secret")]
+    SecretUnused {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// The peer has another secret. Give both the same; a secret is changed on all at once.
+    #[error("peer \"{peer}\" at {address} has another secret than this process; give both the same")]
+    WrongSecret {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// What answers there wants to be taken for the peer and does not know the secret. Is it the right address?
+    #[error("peer \"{peer}\": what answers at {address} did not prove that it knows the shared secret")]
+    Unproven {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// The address stands for every address of a machine; dialled, it reaches a process of this one. Use the address that
+    /// the peer's [`Tcp::address`](super::Tcp::address) says.
+    #[error("peer \"{peer}\": {address} is no address of one machine; use the one that the peer advertises")]
+    Wildcard {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
+    /// The address is on another machine, and without a shared secret nobody there is authenticated. Give all processes the
+    /// same [`secret`](super::TcpBuilder::secret).
+    #[error("peer \"{peer}\" at {address} is not on this machine; give both processes the same secret first")]
+    NotLoopback {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+    },
     /// The peer has a connection of this generation already. The next attempt has a new generation.
     #[error("peer \"{peer}\" at {address} has a connection of {generation} already")]
     Duplicate {
@@ -157,13 +244,34 @@ pub enum TcpError {
         /// Its address.
         address: Arc<str>,
     },
-    /// The peer closed the connection: it ended, or dropped us.
+    /// The peer closed the connection without a goodbye: it ended, most likely not by its own will.
     #[error("peer \"{peer}\" at {address} closed the connection")]
     ClosedByPeer {
         /// The peer.
         peer: PeerName,
         /// Its address.
         address: Arc<str>,
+    },
+    /// Nothing came from the peer for so long that it counts as dead, though the connection is open: it is stopped, or what
+    /// is between us swallows everything.
+    #[error("peer \"{peer}\" at {address} has been silent for {dead_timeout:?}")]
+    Silent {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+        /// The keepalive's dead timeout.
+        dead_timeout: Duration,
+    },
+    /// The peer ended the connection and said so. A peer that has shut down may come back with another boot id.
+    #[error("peer \"{peer}\" at {address} {farewell}")]
+    SaidGoodbye {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+        /// Why.
+        farewell: Farewell,
     },
     /// The connection broke.
     #[error("connection to peer \"{peer}\" at {address} broke")]
@@ -271,6 +379,9 @@ pub enum Misbehaviour {
     /// It ended in the middle of a frame.
     #[error("the connection ended in the middle of a frame")]
     Truncated,
+    /// It does not know the shared secret.
+    #[error("did not prove that it knows the shared secret")]
+    Unproven,
     /// A frame that its side never sends.
     #[error("a frame that this side never sends")]
     WrongSide,
@@ -303,9 +414,15 @@ impl TransportError for TcpError {
             | TcpError::NotRegistered { .. } => ErrorClass::Local,
             TcpError::QueueFull { .. } => ErrorClass::Busy { retry_after: QUEUE_RETRY },
             TcpError::Full { .. } => ErrorClass::Busy { retry_after: FULL_RETRY },
-            TcpError::Incompatible { .. } | TcpError::VersionRefused { .. } | TcpError::WrongName { .. } => {
-                ErrorClass::Incompatible
-            }
+            TcpError::Incompatible { .. }
+            | TcpError::VersionRefused { .. }
+            | TcpError::WrongName { .. }
+            | TcpError::SecretMissing { .. }
+            | TcpError::SecretUnused { .. }
+            | TcpError::WrongSecret { .. }
+            | TcpError::Unproven { .. }
+            | TcpError::Wildcard { .. }
+            | TcpError::NotLoopback { .. } => ErrorClass::Incompatible,
             _ => ErrorClass::PeerBroken,
         }
     }

@@ -1,14 +1,16 @@
 //! The connections that others opened to us: who they are, how many there may be, and how to end one.
 
+use super::alive::Pulse;
 use crate::grant::GrantBook;
 use crate::name::{Incarnation, PeerName};
 use crate::state::Generation;
+use crate::sync::lock;
 use crate::transport::frame::Verdict;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -47,21 +49,44 @@ pub(super) struct Live {
     pub(super) key: InboundKey,
     pub(super) received: AtomicU64,
     pub(super) sent: AtomicU64,
+    pub(super) pulse: Pulse,
+    /// The newest generation that the same boot of the same peer has connected with.
+    newest: Arc<AtomicU64>,
     peer_addr: SocketAddr,
     since: Instant,
     stop: Notify,
-    reset: AtomicBool,
+    how: Mutex<Option<Stop>>,
+}
+
+/// How somebody here wants a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    Goodbye,
+    Reset,
 }
 
 impl Live {
-    /// Resolves when somebody wants the connection ended; whether by RST.
-    pub(super) async fn stopped(&self) -> bool {
-        self.stop.notified().await;
-        self.reset.load(Ordering::Acquire)
+    /// Whether its dialer has connected again since: what comes here now is old.
+    pub(super) fn is_superseded(&self) -> bool {
+        self.key.generation.0 < self.newest.load(Ordering::Acquire)
     }
 
-    fn stop(&self, reset: bool) {
-        self.reset.fetch_or(reset, Ordering::AcqRel);
+    /// Resolves when somebody wants the connection ended.
+    pub(super) async fn stopped(&self) -> Stop {
+        loop {
+            self.stop.notified().await;
+            if let Some(how) = lock(&self.how).take() {
+                return how;
+            }
+        }
+    }
+
+    fn stop(&self, how: Stop) {
+        let mut wanted = lock(&self.how);
+        if *wanted != Some(Stop::Reset) {
+            *wanted = Some(how);
+        }
+        drop(wanted);
         self.stop.notify_one();
     }
 }
@@ -70,14 +95,26 @@ impl Live {
 #[derive(Debug)]
 pub(super) struct Registry {
     live: DashMap<InboundKey, Arc<Live>>,
+    /// How many connections each boot of each peer has, and its newest generation.
+    boots: DashMap<(PeerName, Incarnation), (usize, Arc<AtomicU64>)>,
     /// Places taken, also by connections that are about to be listed.
     taken: AtomicUsize,
     limit: usize,
+    /// Held by who waits until there is none.
+    waiting: Mutex<()>,
+    left: Condvar,
 }
 
 impl Registry {
     pub(super) fn new(limit: usize) -> Self {
-        Registry { live: DashMap::new(), taken: AtomicUsize::new(0), limit }
+        Registry {
+            live: DashMap::new(),
+            boots: DashMap::new(),
+            taken: AtomicUsize::new(0),
+            limit,
+            waiting: Mutex::new(()),
+            left: Condvar::new(),
+        }
     }
 
     /// Lists a connection, until the place is dropped.
@@ -96,15 +133,24 @@ impl Registry {
             self.taken.fetch_sub(1, Ordering::AcqRel);
             return Err(Verdict::Duplicate);
         };
+        let newest = {
+            let mut boot = self.boots.entry((key.name.clone(), key.incarnation)).or_default();
+            boot.0 += 1;
+            boot.1.clone()
+        };
+        // Before the dialer is told that it is in: nothing of it is queued before what is older is refused.
+        newest.fetch_max(key.generation.0, Ordering::AcqRel);
         let live = Arc::new(Live {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             key,
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
+            pulse: Pulse::default(),
+            newest,
             peer_addr,
             since: Instant::now(),
             stop: Notify::new(),
-            reset: AtomicBool::new(false),
+            how: Mutex::new(None),
         });
         vacant.insert(live.clone());
         Ok(Place { live, registry: self.clone(), grants: grants.clone() })
@@ -121,14 +167,23 @@ impl Registry {
         self.live.iter().map(|entry| seen(&entry)).collect()
     }
 
-    pub(super) fn stop(&self, key: &InboundKey, reset: bool) -> bool {
+    pub(super) fn stop(&self, key: &InboundKey, how: Stop) -> bool {
         let live = self.live.get(key).map(|live| live.clone());
-        live.inspect(|live| live.stop(reset)).is_some()
+        live.inspect(|live| live.stop(how)).is_some()
     }
 
-    pub(super) fn stop_all_of(&self, name: &PeerName, reset: bool) -> usize {
-        let of_name = self.live.iter().filter(|live| live.key.name == *name);
-        of_name.map(|live| live.stop(reset)).count()
+    pub(super) fn stop_all(&self, which: impl Fn(&InboundKey) -> bool, how: Stop) -> usize {
+        let of_name = self.live.iter().filter(|live| which(&live.key));
+        of_name.map(|live| live.stop(how)).count()
+    }
+
+    /// Blocks this thread until no connection has a place, or `left` says that the time is over.
+    pub(super) fn wait_until_empty(&self, left: impl Fn() -> Option<Duration>) {
+        let mut waiting = lock(&self.waiting);
+        while self.taken.load(Ordering::Acquire) > 0 {
+            let Some(left) = left() else { return };
+            waiting = self.left.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 }
 
@@ -144,7 +199,16 @@ pub(super) struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.grants.inbound_closed(self.live.id);
-        self.registry.live.remove(&self.live.key);
+        let key = &self.live.key;
+        self.registry.live.remove(key);
+        if let Entry::Occupied(mut boot) = self.registry.boots.entry((key.name.clone(), key.incarnation)) {
+            boot.get_mut().0 -= 1;
+            if boot.get().0 == 0 {
+                boot.remove();
+            }
+        }
         self.registry.taken.fetch_sub(1, Ordering::AcqRel);
+        drop(lock(&self.registry.waiting));
+        self.registry.left.notify_all();
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! | file | idea |
 //! |---|---|
+//! | `alive` | whether the other side is still there |
 //! | `builder` | settings, and the listening socket |
 //! | `address` | where a peer is |
 //! | `dial` | opening a connection |
@@ -11,15 +12,23 @@
 //! | `inbound` | the connections others opened, listed |
 //! | `serve` | one connection others opened |
 //! | `wire` | bytes from a socket into the codec of [`frame`](super::frame) |
+//! | `secret` | proofs of a shared secret |
 //! | `runtime` | the threads that serve sockets |
 //! | `error` | what may go wrong |
 //!
 //! Connections are directed: what we send goes over the one we opened, what we receive comes over those that others
-//! opened. Nobody is authenticated yet, so only loopback addresses can be bound, and a name is a claim. Whatever comes in
-//! is taken for hostile: it costs its sender the connection, and nobody else anything.
+//! opened. Whatever comes in is taken for hostile: it costs its sender the connection, and nobody else anything.
+//!
+//! Without a [`secret`](TcpBuilder::secret) nobody is authenticated: a name is a claim, and only loopback addresses can be
+//! bound and dialled. With one, both sides of every connection prove in the handshake that they know it, each for its own
+//! name and boot and for this connection only; a proof that was overheard is of no use again. **What follows the handshake
+//! is not protected**: it is neither encrypted nor authenticated, so who sits between two machines can read, change or take
+//! over an open connection. Use it in a network you trust to deliver, or inside a tunnel. A secret is one for all: any
+//! process that knows it can take any name.
 
 mod accept;
 mod address;
+mod alive;
 mod builder;
 mod connection;
 mod dial;
@@ -27,6 +36,7 @@ mod error;
 mod inbound;
 mod outbound;
 mod runtime;
+mod secret;
 mod serve;
 mod wire;
 
@@ -34,6 +44,7 @@ pub use address::{AddressError, TcpAddress};
 pub use builder::TcpBuilder;
 pub use connection::TcpConnection;
 pub use error::{BindError, Misbehaviour, TcpError};
+use inbound::Stop;
 pub use inbound::{Inbound, InboundKey};
 
 use crate::clock::Clock;
@@ -42,10 +53,10 @@ use crate::inbox::Inbox;
 use crate::name::{Incarnation, PeerName};
 use crate::region::{Region, RegionId};
 use crate::sync::lock;
-use crate::transfer::Post;
+use crate::transfer::{Post, TransferId};
 use crate::transport::{
     Capabilities, CloseContext, CloseReason, Closed, ConnectContext, Connected, DataPlane, Liveness, ProbeContext,
-    Transport,
+    Transport, frame::Farewell,
 };
 use builder::Settings;
 use runtime::Threads;
@@ -54,7 +65,7 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
@@ -62,10 +73,12 @@ use tokio::sync::watch;
 ///
 /// Sockets are served by two threads of its own, `peerage-tcp-0` and `peerage-tcp-1`, unless it was given a runtime; host
 /// names are resolved on further, short-lived ones. Dropping it closes every connection and ends the threads; it does not
-/// wait for them, so it may be dropped inside async code.
+/// wait for them, so it may be dropped inside async code, and there is no time for goodbyes: its peers see connections that
+/// break off. Shut the table down to part from them properly.
 pub struct Tcp {
     shared: Arc<Shared>,
     local_addr: SocketAddr,
+    address: TcpAddress,
     /// Dropping it ends every task.
     gone: watch::Sender<()>,
     threads: Threads,
@@ -83,6 +96,8 @@ struct Shared {
     strangers: accept::Strangers,
     counts: Counts,
     registered: Mutex<HashSet<RegionId>>,
+    /// Nobody is let in any more, and who is in is said goodbye to.
+    closing: watch::Sender<bool>,
 }
 
 /// How many bytes of messages may wait before nobody new is let in: what is undrained for that long is no burst.
@@ -100,9 +115,18 @@ impl Shared {
 struct Counts {
     accepted: AtomicU64,
     refused: AtomicU64,
+    unproven: AtomicU64,
     timed_out: AtomicU64,
     evicted: AtomicU64,
     misbehaved: AtomicU64,
+    goodbyes: AtomicU64,
+    lost: AtomicU64,
+    silent: AtomicU64,
+    duplicates: AtomicU64,
+    outdated: AtomicU64,
+    cancelled: AtomicU64,
+    late_data: AtomicU64,
+    unknown_frames: Arc<AtomicU64>,
     accept_errors: AtomicU64,
 }
 
@@ -118,14 +142,32 @@ impl Counts {
 pub struct InboundCounts {
     /// Handshakes that ended well.
     pub accepted: u64,
-    /// Handshakes we refused: no hello, another version or name, a duplicate, no place.
+    /// Handshakes we refused: no hello, another version or name, a duplicate, no place, no proof.
     pub refused: u64,
-    /// Sockets that had not said hello before `handshake_timeout`.
+    /// Of these, those of dialers who did not know our secret.
+    pub unproven: u64,
+    /// Handshakes that were not over before `handshake_timeout`.
     pub timed_out: u64,
-    /// Sockets that had not said hello when newer ones needed their place.
+    /// Sockets whose dialers had not said hello, or not proven the secret, when newer ones needed their place.
     pub evicted: u64,
     /// Open connections dropped because of what came over them.
     pub misbehaved: u64,
+    /// Open connections whose dialers said goodbye: they removed us, or shut down.
+    pub goodbyes: u64,
+    /// Open connections that ended without a goodbye: the dialer died, or the way to it broke.
+    pub lost: u64,
+    /// Open connections dropped because nothing came over them for the keepalive's dead timeout.
+    pub silent: u64,
+    /// Messages dropped because they, or later ones of the same connection, had come before.
+    pub duplicates: u64,
+    /// Messages dropped because their sender had connected again, with a newer generation, before they came.
+    pub outdated: u64,
+    /// Transfers that their dialers gave up.
+    pub cancelled: u64,
+    /// Frames of data dropped because their transfer had been given up.
+    pub late_data: u64,
+    /// Frames skipped because this version does not know their kind, on connections in both directions.
+    pub unknown_frames: u64,
     /// Accepts that failed on this side; with no descriptors left, one for each rest of the accept loop.
     pub accept_errors: u64,
 }
@@ -150,6 +192,12 @@ impl Tcp {
         self.local_addr
     }
 
+    /// The address for peers to dial: what was [advertised](TcpBuilder::advertise), or else where it listens. To publish
+    /// one that is good for this boot only, add the boot id: `tcp.address().clone().with_incarnation(tcp.incarnation())`.
+    pub fn address(&self) -> &TcpAddress {
+        &self.address
+    }
+
     /// Its boot id: random for each `Tcp`.
     pub fn incarnation(&self) -> Incarnation {
         self.shared.incarnation
@@ -167,28 +215,37 @@ impl Tcp {
         InboundCounts {
             accepted: count(&counts.accepted),
             refused: count(&counts.refused),
+            unproven: count(&counts.unproven),
             timed_out: count(&counts.timed_out),
             evicted: count(&counts.evicted),
             misbehaved: count(&counts.misbehaved),
+            goodbyes: count(&counts.goodbyes),
+            lost: count(&counts.lost),
+            silent: count(&counts.silent),
+            duplicates: count(&counts.duplicates),
+            outdated: count(&counts.outdated),
+            cancelled: count(&counts.cancelled),
+            late_data: count(&counts.late_data),
+            unknown_frames: count(&counts.unknown_frames),
             accept_errors: count(&counts.accept_errors),
         }
     }
 
-    /// Closes one inbound connection; `false` if there is none with this key. Does not wait: it is gone from
+    /// Closes one inbound connection, and tells its dialer; `false` if there is none with this key. Does not wait: it is gone from
     /// [`inbound`](Self::inbound) when it is closed, and what was lent over it is quiesced then.
     pub fn drop_inbound(&self, key: &InboundKey) -> bool {
-        self.shared.inbound.stop(key, false)
+        self.shared.inbound.stop(key, Stop::Goodbye)
     }
 
     /// Like [`drop_inbound`](Self::drop_inbound), but by RST, as a crash of the way between two machines would. For fault
     /// injection.
     pub fn cut_inbound(&self, key: &InboundKey) -> bool {
-        self.shared.inbound.stop(key, true)
+        self.shared.inbound.stop(key, Stop::Reset)
     }
 
     /// Cuts every inbound connection of one name, like [`cut_inbound`](Self::cut_inbound). Answers how many.
     pub fn cut_inbound_of(&self, name: &PeerName) -> usize {
-        self.shared.inbound.stop_all_of(name, true)
+        self.shared.inbound.stop_all(|key| key.name == *name, Stop::Reset)
     }
 }
 
@@ -213,11 +270,27 @@ impl Transport for Tcp {
         dial::connect(cx, to, &self.shared, self.threads.handle(), self.gone.subscribe())
     }
 
-    fn disconnect(&self, cx: &CloseContext, connection: TcpConnection, _: CloseReason) -> Closed<TcpConnection> {
-        match connection.link().disconnect(cx.deadline, &self.shared.clock) {
+    /// Tells the peer why, and waits for it to take the message: at a shutdown until the deadline, at a removal for a
+    /// second in which nothing moves. A connection that failed is not waited for.
+    fn disconnect(&self, cx: &CloseContext, connection: TcpConnection, why: CloseReason) -> Closed<TcpConnection> {
+        let farewell = match why {
+            CloseReason::Shutdown => Farewell::Shutdown,
+            CloseReason::Failed => Farewell::Failed,
+            _ => Farewell::Removed,
+        };
+        match connection.link().disconnect(farewell, cx.deadline, &self.shared.clock) {
             true => Closed::Released,
             false => Closed::Retry(connection),
         }
+    }
+
+    /// Lets nobody in any more, says goodbye to everybody who is connected to us, and waits until they have taken it. Who has
+    /// not by the deadline is cut off.
+    fn end(&self, deadline: Instant) {
+        let Shared { closing, inbound, clock, .. } = &*self.shared;
+        closing.send_replace(true);
+        inbound.wait_until_empty(|| clock.real_wait_until(deadline));
+        inbound.stop_all(|_| true, Stop::Reset);
     }
 
     /// Sends a ping and waits for its pong. It travels with everything else on the connection, so `Dead` at the deadline
@@ -255,6 +328,12 @@ impl DataPlane for Tcp {
 
     fn post(&self, connection: &TcpConnection, post: Post) -> Result<(), TcpError> {
         connection.link().post(post)
+    }
+
+    /// What is sent of a write by then stays in the peer's page. The completion waits for the peer's answer; a peer that
+    /// never gives it is found by the keepalive or by whoever uses the connection.
+    fn cancel(&self, connection: &TcpConnection, transfer: TransferId) {
+        connection.link().cancel(transfer);
     }
 
     fn grants(&self) -> &GrantBook {

@@ -2,18 +2,27 @@
 //!
 //! It sends and receives in two halves that never run at the same time as its end: when it ends, for whatever reason, both
 //! halves are gone, and only then the transfers that were not over are ended. So nothing touches a local page after that.
+//! What a disconnect says last is said after it.
 
 use super::connection::{Ending, Link, Over, Queue, Running};
 use super::error::{Misbehaviour, TcpError};
-use super::wire::{FrameReader, WireError};
+use super::wire::{FrameReader, WireError, until_end};
 use crate::region::Slice;
 use crate::transfer::{Outcome, Post, TransferError, TransferId, TransferKind};
 use crate::transport::Reporter;
-use crate::transport::frame::{CHUNK, Direction, Frame};
+use crate::transport::frame::{CHUNK, Direction, Farewell, Frame};
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// How long a peer that is said goodbye to has to take it and to end its side. A live one takes a round trip; a stopped one
+/// must not hold up a removal for longer than somebody who waits for it would like.
+pub(super) const LINGER: Duration = Duration::from_secs(1);
 
 /// The task of one connection.
 pub(super) fn serve(
@@ -22,7 +31,7 @@ pub(super) fn serve(
     reporter: Reporter,
     gone: watch::Receiver<()>,
 ) -> impl Future<Output = ()> + Send {
-    run(Last { link, reporter, why: None }, stream, gone)
+    run(Last { link, reporter, ended: false }, stream, gone)
 }
 
 /// `last` is made before everything else here, so it is dropped after everything else, also when the task panics, never
@@ -30,20 +39,83 @@ pub(super) fn serve(
 async fn run(mut last: Last, mut stream: TcpStream, mut gone: watch::Receiver<()>) {
     let link = last.link.clone();
     let (mut from, mut to) = stream.split();
+    let (mut unsent, mut farewell) = (Unsent::default(), None);
+    let mut heard = link.pulse.listen(&mut from);
     let why = tokio::select! {
-        error = receive(&link, &mut from) => Some(broken(&link, error)),
-        error = send(&link, &mut to) => Some(broken(&link, error)),
+        error = receive(&link, &mut heard) => Some(broken(&link, error)),
+        error = send(&link, &mut to, &mut unsent) => Some(broken(&link, error)),
         ending = ending(&link) => match ending {
-            Ending::Disconnect => None,
+            Ending::Goodbye(why) => {
+                farewell = Some(why);
+                None
+            }
+            Ending::Now => None,
             Ending::Cut => Some(TcpError::Cut { peer: link.peer.clone(), address: link.address.clone() }),
         },
+        () = link.pulse.stops(link.keepalive, || link.ping()) => Some(link.silent()),
         _ = gone.changed() => Some(last.transport_gone()),
     };
-    if matches!(why, Some(TcpError::Cut { .. })) {
+    if matches!(why, Some(TcpError::Cut { .. } | TcpError::Silent { .. })) {
         super::reset_on_close(&stream);
     }
+    last.end(why.map(Arc::new));
+    if let Some(farewell) = farewell {
+        tokio::select! {
+            () = say_goodbye(&link, &mut stream, unsent, farewell) => {}
+            () = hurried(&link) => {}
+            _ = gone.changed() => {}
+        }
+    }
     drop(stream);
-    last.why = Some(why.map(Arc::new));
+}
+
+/// Bytes that were taken out of the queue, and how many of them are written.
+#[derive(Default)]
+struct Unsent {
+    out: Vec<u8>,
+    written: usize,
+}
+
+impl Unsent {
+    async fn send(&mut self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        while self.written < self.out.len() {
+            match to.write(&self.out[self.written..]).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => self.written += written,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The end of a frame that was begun, what was accepted before, the last word; then waits until the peer has taken it, which
+/// it shows by ending its side. A connection that failed is not waited for.
+async fn say_goodbye(link: &Link, stream: &mut TcpStream, mut unsent: Unsent, farewell: Farewell) {
+    let waits = matches!(farewell, Farewell::Shutdown | Farewell::Removed);
+    if waits {
+        unsent.out.append(&mut link.lock().notes);
+    }
+    link.codec.encode(&Frame::Goodbye { code: farewell as u8 }, &mut unsent.out);
+    if !waits {
+        // What the socket has room for.
+        let _ = stream.try_write(&unsent.out[unsent.written..]);
+        return;
+    }
+    let sent = match farewell {
+        // Up to the deadline of the close.
+        Farewell::Shutdown => unsent.send(stream).await.is_ok(),
+        _ => matches!(timeout(LINGER, unsent.send(stream)).await, Ok(Ok(()))),
+    };
+    if sent && stream.shutdown().await.is_ok() {
+        let _ = timeout(LINGER, until_end(stream)).await;
+    }
+}
+
+/// Resolves when there is no more time for a goodbye.
+async fn hurried(link: &Link) {
+    while !matches!(ending(link).await, Ending::Now | Ending::Cut) {
+        link.end.notified().await;
+    }
 }
 
 fn broken(link: &Link, error: WireError) -> TcpError {
@@ -52,6 +124,7 @@ fn broken(link: &Link, error: WireError) -> TcpError {
         WireError::Io(source) => TcpError::Broken { peer, address, source },
         WireError::Peer(source) => TcpError::Misbehaved { peer, address, source },
         WireError::End => TcpError::ClosedByPeer { peer, address },
+        WireError::Goodbye(farewell) => TcpError::SaidGoodbye { peer, address, farewell },
     }
 }
 
@@ -71,17 +144,19 @@ struct Stream {
     at: usize,
 }
 
-async fn send(link: &Link, to: &mut (impl AsyncWrite + Unpin)) -> WireError {
-    let (mut out, mut stream) = (Vec::new(), None);
+async fn send(link: &Link, to: &mut (impl AsyncWrite + Unpin), unsent: &mut Unsent) -> WireError {
+    let mut stream = None;
     loop {
-        out.clear();
-        if !fill(link, &mut out, &mut stream) {
+        unsent.out.clear();
+        unsent.written = 0;
+        if !fill(link, &mut unsent.out, &mut stream) {
             link.work.notified().await;
             continue;
         }
-        if let Err(error) = to.write_all(&out).await {
+        if let Err(error) = unsent.send(to).await {
             return error.into();
         }
+        link.pulse.sent();
         link.lock().notes_in_flight = 0;
     }
 }
@@ -93,6 +168,14 @@ fn fill(link: &Link, out: &mut Vec<u8>, stream: &mut Option<Stream>) -> bool {
     std::mem::swap(out, &mut queue.notes);
     queue.notes_in_flight = out.len();
     queue.ping_waits = false;
+    if let Some(ping) = queue.pong_for.take() {
+        link.codec.encode(&Frame::Pong(ping), out);
+    }
+    for transfer in std::mem::take(&mut queue.cancels) {
+        // Behind all of its data that was sent: nothing reads its pages any more.
+        stream.take_if(|stream| stream.transfer == transfer);
+        link.codec.encode(&Frame::Cancel { transfer }, out);
+    }
     while stream.is_none() && out.len() < queue.notes_in_flight + CHUNK {
         let Some(post) = queue.waiting.pop_front() else { break };
         *stream = begin(link, &mut queue, post, out);
@@ -127,7 +210,7 @@ fn begin(link: &Link, queue: &mut Queue, post: Post, out: &mut Vec<u8>) -> Optio
     link.codec.encode(&frame, out);
     let stream =
         (kind == TransferKind::Write && !local.is_empty()).then(|| Stream { transfer, local: local.clone(), at: 0 });
-    queue.running.insert(transfer, Running { completion, kind, local, at: 0 });
+    queue.running.insert(transfer, Running { completion, kind, local, at: 0, cancelled: false });
     stream
 }
 
@@ -138,21 +221,23 @@ async fn receive(link: &Link, from: &mut (impl AsyncRead + Unpin)) -> WireError 
             Ok((frame, _)) => take(link, frame),
             Err(error) => return error,
         };
-        if let Err(misbehaviour) = taken {
-            return misbehaviour.into();
+        if let Err(error) = taken {
+            return error;
         }
     }
 }
 
-fn take(link: &Link, frame: Frame<'_>) -> Result<(), Misbehaviour> {
+fn take(link: &Link, frame: Frame<'_>) -> Result<(), WireError> {
     match frame {
         Frame::Ack { transfer, refusal } => {
             let mut queue = link.lock();
             let running = queue.running.get(&transfer).ok_or(Misbehaviour::NoSuchTransfer { transfer })?;
-            // A write that is still being cut into chunks still reads its pages; a read may be refused half way.
+            // A write that is still being cut into chunks still reads its pages, until it is given up; a read may be refused
+            // half way.
             let whole = running.at == running.local.len();
-            if !whole && (running.kind == TransferKind::Write || refusal.is_none()) {
-                return Err(Misbehaviour::WrongLength { transfer });
+            let gave_up = running.cancelled && refusal.is_some();
+            if !whole && !gave_up && (running.kind == TransferKind::Write || refusal.is_none()) {
+                return Err(Misbehaviour::WrongLength { transfer }.into());
             }
             let over = queue.running.remove(&transfer);
             drop(queue);
@@ -174,7 +259,10 @@ fn take(link: &Link, frame: Frame<'_>) -> Result<(), Misbehaviour> {
             // A ping of which no probe is left any more is answered too.
             link.lock().probes.retain(|probe| probe.ping != nonce || probe.pong.try_send(()).is_err());
         }
-        _ => return Err(Misbehaviour::WrongSide),
+        Frame::Ping(nonce) => link.answer(nonce),
+        Frame::Unknown { .. } => drop(link.unknown_frames.fetch_add(1, Ordering::Relaxed)),
+        Frame::Goodbye { code } => return Err(WireError::Goodbye(Farewell::from_code(code))),
+        _ => return Err(Misbehaviour::WrongSide.into()),
     }
     Ok(())
 }
@@ -183,8 +271,7 @@ fn take(link: &Link, frame: Frame<'_>) -> Result<(), Misbehaviour> {
 struct Last {
     link: Arc<Link>,
     reporter: Reporter,
-    /// `None`: the task did not come to its end by itself.
-    why: Option<Option<Arc<TcpError>>>,
+    ended: bool,
 }
 
 impl Last {
@@ -193,16 +280,16 @@ impl Last {
     }
 }
 
-impl Drop for Last {
-    fn drop(&mut self) {
-        let why = self.why.take().unwrap_or_else(|| Some(Arc::new(self.transport_gone())));
+impl Last {
+    /// Both halves are gone.
+    fn end(&mut self, why: Option<Arc<TcpError>>) {
+        self.ended = true;
         let mut queue = self.link.lock();
-        queue.over = Some(Over { why: why.clone(), quiesced: false });
+        queue.over = Some(Over { why: why.clone(), closed: false });
         let waiting = std::mem::take(&mut queue.waiting);
         let running = std::mem::take(&mut queue.running);
         let probes = std::mem::take(&mut queue.probes);
         drop(queue);
-        let _quiesced = Quiesced(&self.link);
         if let Some(error) = why {
             self.reporter.report(&*error);
         }
@@ -216,13 +303,24 @@ impl Drop for Last {
     }
 }
 
-/// Says that the connection's end is over, also when somebody's waker panics on the way.
-struct Quiesced<'a>(&'a Link);
+impl Drop for Last {
+    fn drop(&mut self) {
+        let closed = Closed(self.link.clone());
+        if !self.ended {
+            // The task did not come to its end by itself.
+            self.end(Some(Arc::new(self.transport_gone())));
+        }
+        drop(closed);
+    }
+}
 
-impl Drop for Quiesced<'_> {
+/// Says that nothing of the connection is left, also when somebody's waker panics on the way.
+struct Closed(Arc<Link>);
+
+impl Drop for Closed {
     fn drop(&mut self) {
         if let Some(over) = &mut self.0.lock().over {
-            over.quiesced = true;
+            over.closed = true;
         }
         self.0.ended.notify_all();
     }
@@ -241,8 +339,8 @@ mod tests {
         CloseContext, CloseReason, Closed, ConnectContext, DataPlane, Liveness, Reported, Transport, TransportError,
     };
     use std::sync::Mutex;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::{Duration, Instant};
+    use std::sync::atomic::AtomicBool;
+    use std::time::Instant;
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -326,12 +424,17 @@ mod tests {
     #[test]
     fn a_peer_that_takes_nothing_has_one_ping_waiting_however_often_it_is_probed() {
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        let link = Link::new(PeerName::new("b").unwrap(), "b".into(), Generation(7), address, 100, 1000);
+        let settings = crate::transport::tcp::builder::Settings { outbound_queue: 1000, ..Default::default() };
+        let link =
+            Link::new(PeerName::new("b").unwrap(), "b".into(), Generation(7), address, 100, &settings, Arc::default());
         let clock = crate::clock::Clock::system();
+        for ping in 0..100 {
+            link.answer(ping);
+        }
         for _ in 0..100 {
             assert_eq!(link.probe(Instant::now(), &clock), Liveness::Dead);
         }
-        assert_eq!(link.lock().notes.len(), HEADER + 8);
+        assert_eq!(link.lock().notes.len(), HEADER + 8, "and it is answered once, however often it pings");
         assert!(link.lock().probes.is_empty(), "a probe that has ended leaves nothing");
 
         std::thread::scope(|scope| {

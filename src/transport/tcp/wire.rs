@@ -1,7 +1,7 @@
 //! Bytes from a socket into the codec. Buffers grow with what has arrived, never with what a peer claims.
 
 use super::error::Misbehaviour;
-use crate::transport::frame::{Codec, Decoded, Frame, FrameError};
+use crate::transport::frame::{Codec, Decoded, Farewell, Frame, FrameError, TOKEN};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -14,6 +14,8 @@ pub(super) enum WireError {
     Peer(Misbehaviour),
     /// The other side ended between two frames.
     End,
+    /// It said goodbye.
+    Goodbye(Farewell),
 }
 
 impl From<io::Error> for WireError {
@@ -52,6 +54,19 @@ pub(super) async fn handshake<T>(
             read => have += read,
         }
     }
+}
+
+/// Reads and forgets until the other side has ended too, so that what it is still sending resets nothing.
+pub(super) async fn until_end(from: &mut (impl AsyncRead + Unpin)) {
+    let mut nowhere = [0; 1024];
+    while matches!(from.read(&mut nowhere).await, Ok(1..)) {}
+}
+
+/// Reads what a dialer sends after a challenge.
+pub(super) async fn proof(from: &mut (impl AsyncRead + Unpin)) -> io::Result<[u8; TOKEN]> {
+    let mut proof = [0; TOKEN];
+    from.read_exact(&mut proof).await?;
+    Ok(proof)
 }
 
 /// The frames of one direction of one connection.
@@ -119,7 +134,7 @@ mod tests {
             let data = vec![5; CHUNK];
             let mut bytes = Vec::new();
             for at in 0..20_u64 {
-                CODEC.encode(&Frame::Notify(&at.to_le_bytes()), &mut bytes);
+                CODEC.encode(&Frame::Notify { sequence: at, message: &at.to_le_bytes() }, &mut bytes);
                 let len = if piece == 1 { 300 } else { CHUNK - at as usize };
                 CODEC.encode(&Frame::WriteData { transfer: TransferId(at), bytes: &data[..len] }, &mut bytes);
             }
@@ -127,7 +142,8 @@ mod tests {
             let writer = tokio::spawn(async move { to.write_all(&bytes).await });
             let mut reader = FrameReader::new(CODEC);
             for at in 0..20_u64 {
-                assert_eq!(reader.next(&mut from).await.unwrap().0, Frame::Notify(&at.to_le_bytes()));
+                let note = Frame::Notify { sequence: at, message: &at.to_le_bytes() };
+                assert_eq!(reader.next(&mut from).await.unwrap().0, note);
                 let (frame, _) = reader.next(&mut from).await.unwrap();
                 assert!(matches!(frame, Frame::WriteData { transfer: TransferId(seen), .. } if seen == at));
             }

@@ -111,6 +111,10 @@ impl Link {
     /// `Go`: it may complete.
     fn move_on(&self, posted: &mut Posted) -> Look {
         let peer = self.peer.as_str();
+        if self.lock().cancelled.remove(&posted.post.id) && posted.outcome.is_none() {
+            posted.outcome = Some(Outcome::Failed(TransferError::Refused(Refusal::Cancelled)));
+            posted.pass = Pass::default();
+        }
         if posted.outcome.is_none() {
             let (dead, to) = {
                 let state = self.lock();
@@ -172,7 +176,12 @@ impl Link {
         self.from.release_region(local.region());
         drop(local);
         // Before the completion: whoever hears of it may close the connection at once.
-        self.lock().transfers -= 1;
+        let mut state = self.lock();
+        state.transfers -= 1;
+        if state.transfers == 0 {
+            state.cancelled.clear();
+        }
+        drop(state);
         let completed = catch_unwind(AssertUnwindSafe(|| match act {
             Some(Act::Panic) => {
                 let _lost = completion;

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Instructions of the hot path per operation, and how many of them are locked, counted by callgrind: the same numbers run
+# after run, whatever else the machine does.
+#   ci/callgrind.sh            fails if an operation takes more than its bounds in ci/callgrind.bounds
+#   ci/callgrind.sh --json F   the same, and leaves a line for each number in F
+# Needs valgrind (apt-get install valgrind).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+json=/dev/null
+if [ "${1:-}" = --json ]; then
+    json=$2
+    : >"$json"
+fi
+command -v valgrind >/dev/null || {
+    echo 'valgrind is not installed' >&2
+    exit 1
+}
+
+program=$(cargo bench --bench hotpath --no-run --message-format=json |
+    sed -n 's/.*"name":"hotpath".*"executable":"\([^"]*\)".*/\1/p')
+[ -x "$program" ]
+
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+broken=0
+# Prints one row; operation, what is counted, count, bound.
+judge() {
+    local verdict=
+    if [ "$3" -gt "$4" ]; then
+        verdict=BROKEN broken=1
+    fi
+    printf '%-10s %-20s %6s, at most %s %s\n' "$1" "$2" "$3" "$4" "$verdict"
+    printf '{"bench":"callgrind","case":"%s","value":%s,"unit":"%s","bound":%s}\n' "${1//_/ }" "$3" "$2" "$4" >>"$json"
+}
+while read -r operation instructions locked; do
+    case $operation in '' | '#'*) continue ;; esac
+    times=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-bus=yes \
+        --toggle-collect="*count_$operation*" "$program" "$operation" 2>"$out") || { cat "$out" >&2 && exit 1; }
+    read -r counted counted_locked < <(sed -n 's/.*Collected : //p' "$out")
+    if [ "$counted" -lt "$times" ]; then
+        echo "$operation: nothing was counted" >&2
+        exit 1
+    fi
+    judge "$operation" instructions $((counted / times)) "$instructions"
+    judge "$operation" 'locked instructions' $((${counted_locked:-0} / times)) "$locked"
+done <ci/callgrind.bounds
+exit "$broken"

@@ -57,23 +57,33 @@ mod close;
 pub mod docs;
 mod driver;
 mod error;
+mod events;
 mod gate;
 mod grant;
+mod history;
 mod inbox;
 #[cfg(peerage_loom)]
 mod internal;
+#[cfg(any(feature = "serde", feature = "tracing", feature = "metrics"))]
+mod label;
 mod lane;
 mod lease;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod name;
 mod names;
 mod note;
+mod observe;
 mod peer;
 mod policy;
 mod pool;
 mod queue;
 mod record;
 mod region;
+#[cfg(feature = "serde")]
+mod serialize;
 mod shared;
+mod show;
 mod shutdown;
 mod slab;
 mod slot;
@@ -83,6 +93,8 @@ mod state;
 mod sync;
 mod table;
 mod ticket;
+#[cfg(feature = "tracing")]
+mod trace;
 mod transfer;
 pub mod transport;
 mod update;
@@ -91,7 +103,9 @@ mod wait;
 pub use builder::Builder;
 pub use clock::Clock;
 pub use error::*;
+pub use events::{Change, Event, Events};
 pub use grant::{Access, Grant, GrantBook, HeldLoan, Loan, Refusal, Revoked};
+pub use history::Transition;
 pub use inbox::{Inbox, Notification, Source};
 pub use lease::Lease;
 pub use name::{Incarnation, MAX_NAME, PeerId, PeerName};

@@ -371,6 +371,8 @@ pub struct PeerStatus {
     pub grants: u64,
     /// Whether a native connect, or the close of one that came too late, has not returned.
     pub connecting: bool,
+    /// When this was seen, by the table's clock.
+    pub at: Instant,
 }
 
 impl PeerStatus {
@@ -400,6 +402,7 @@ impl PeerStatus {
             quarantined: quarantined as u64,
             grants: slot.grants.load(Ordering::Relaxed),
             connecting: slot.connecting.load(Ordering::Relaxed),
+            at: slot.home().clock.now(),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::builder::Config;
 use crate::clock::Clock;
+use crate::events::Hub;
 use crate::grant;
 use crate::name::{PeerId, PeerName};
 use crate::names::Names;
@@ -47,6 +48,7 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) enders: Arc<Pool>,
     pub(crate) connects: Connects,
     pub(crate) counters: Counters,
+    pub(crate) hub: Arc<Hub>,
     /// Probes that the driver has not seen yet.
     pub(crate) probes: Mutex<Vec<ProbeRequest>>,
     probes_running: AtomicUsize,
@@ -216,6 +218,7 @@ impl Connects {
 pub(crate) struct Counters {
     elections: AtomicU64,
     elections_without_connect: AtomicU64,
+    reports: AtomicU64,
     stale_reports: AtomicU64,
     leaked: AtomicU64,
 }
@@ -233,13 +236,17 @@ impl Counters {
         self.leaked.fetch_add(1, Ordering::Relaxed);
     }
 
+    fn report(&self) {
+        self.reports.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn stale_report(&self) {
         self.stale_reports.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Elections, those without a connect, stale reports, leaked connections.
-    pub(crate) fn read(&self) -> [u64; 4] {
-        [&self.elections, &self.elections_without_connect, &self.stale_reports, &self.leaked]
+    /// Elections, those without a connect, reports, stale ones, leaked connections.
+    pub(crate) fn read(&self) -> [u64; 5] {
+        [&self.elections, &self.elections_without_connect, &self.reports, &self.stale_reports, &self.leaked]
             .map(|counter| counter.load(Ordering::Relaxed))
     }
 }
@@ -281,6 +288,7 @@ impl<T: Transport> Shared<T> {
             enders,
             connects,
             counters: Counters::default(),
+            hub: Arc::default(),
             probes: Mutex::default(),
             probes_running: AtomicUsize::new(0),
             registering: Mutex::default(),
@@ -326,6 +334,7 @@ impl<T: Transport> Shared<T> {
     /// Reports `generation` of a slot that the caller keeps alive.
     pub(crate) fn report(&self, slot: &Slot<T>, generation: Generation, note: impl FnOnce() -> Note) -> Reported {
         if slot.report(generation, note) {
+            self.counters.report();
             return Reported::Failed;
         }
         self.counters.stale_report();

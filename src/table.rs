@@ -267,7 +267,7 @@ impl<T: Transport> PeerTable<T> {
     /// next; the list is not of one moment.
     pub fn snapshot(&self) -> Snapshot {
         let shared = self.shared();
-        let [generations, elections_without_connect, stale_reports, leaked] = shared.counters.read();
+        let [generations, elections_without_connect, reports, stale_reports, leaked] = shared.counters.read();
         let slots = shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version));
         Snapshot {
             peers: slots.filter_map(|slot| PeerStatus::of(&slot)).collect(),
@@ -276,6 +276,7 @@ impl<T: Transport> PeerTable<T> {
             leaked,
             generations,
             elections_without_connect,
+            reports,
             stale_reports,
         }
     }
@@ -323,7 +324,7 @@ impl<T: Transport> PeerTable<T> {
         Shutdown(Pending::new(cell, shared.clock.clone()))
     }
 
-    fn shared(&self) -> &Arc<Shared<T>> {
+    pub(crate) fn shared(&self) -> &Arc<Shared<T>> {
         &self.shared
     }
 }
@@ -532,6 +533,8 @@ pub struct Snapshot {
     pub generations: u64,
     /// Elections whose attempt ended before its native connect was called.
     pub elections_without_connect: u64,
+    /// Reports that failed the generation they named.
+    pub reports: u64,
     /// Reports that named a generation which was not current.
     pub stale_reports: u64,
 }

@@ -33,6 +33,10 @@
 //! | [`Peer::is_suspect`](crate::Peer::is_suspect) | wait-free | false unless the word read is Ready | no | false |
 //! | [`Peer::record`](crate::Peer::record) | lock-free | the record of the word read, or `None` | no, first | the last one |
 //! | [`Peer::status`](crate::Peer::status) | lock-free | phase, generation and record of one moment, each count of another | no, first | as ever |
+//! | [`Peer::history`](crate::Peer::history) | slot | the last 32 transitions, of one moment | yes | as ever |
+//! | [`PeerTable::events`](crate::PeerTable::events) | slot of every peer in turn; blocks while another subscription begins | each peer's state, then each of its transitions once, in order | yes | without Removed peers |
+//! | [`Events::try_recv`](crate::Events::try_recv), polling [`next`](crate::Events::next) | leaf | | no | as ever, until the table is gone |
+//! | [`Events::recv`](crate::Events::recv) | blocks until an event or the deadline | | no | the same |
 //! | [`PeerTable::snapshot`](crate::PeerTable::snapshot) | lock-free; leaf if a peer's last handle goes meanwhile | each peer as in `status`; the list is not of one moment, and shows peers whose insert has not returned | yes | without Removed peers |
 //! | [`PeerTable::time_to_declare_dead`](crate::PeerTable::time_to_declare_dead), [`time_to_reusable`](crate::PeerTable::time_to_reusable) | wait-free | of the settings; never changes | no | as ever |
 //! | [`PeerTable::peer`](crate::PeerTable::peer), [`peer_by_id`](crate::PeerTable::peer_by_id), cloning a [`Peer`](crate::Peer) | lock-free, but writes a count that all handles of the peer share | one look | no, first | `None` |

@@ -24,8 +24,11 @@ pub(crate) use removal::{Removal, Removers};
 pub(crate) use update::NewAddress;
 
 use crate::error::{ReadyError, Reason};
+use crate::events::Change;
+use crate::history::History;
 use crate::name::{Incarnation, PeerId, PeerName};
 use crate::note;
+use crate::observe;
 use crate::peer::Removed;
 use crate::queue::{DRAINED, LOOK};
 use crate::record::{Draft, Record, Retired};
@@ -67,6 +70,9 @@ pub(crate) struct Slow<T: Transport> {
     pub(crate) last_error: Option<Arc<str>>,
     reason: Reason,
     pub(crate) since: Instant,
+    pub(crate) history: History,
+    /// The newest subscription that has visited this peer; 0 if none has.
+    told: u64,
     incarnation: Option<Incarnation>,
     pub(crate) removal: Option<Removal>,
     /// Who had the name before and is in the way until it is Removed.
@@ -187,6 +193,8 @@ impl<T: Transport> Slow<T> {
             last_error: None,
             reason: Reason::NotAsked,
             since: now,
+            history: History::new(),
+            told: 0,
             removal: None,
             predecessor: after.map(|id| Predecessor { id, overdue: false }),
             lane: None,
@@ -218,6 +226,10 @@ pub(crate) struct Locked<'a, T: Transport> {
 /// Done after unlock, in this order.
 struct After<T: Transport> {
     events: u32,
+    /// Readers of events have something to read.
+    told: bool,
+    /// For who observes, if anybody does; with the error's text.
+    changed: Vec<(Change, Option<Arc<str>>)>,
     resolve: Vec<(Arc<Cell<Ended>>, Ended)>,
     removed: Option<(PeerName, Removed, Removers)>,
     retired: Vec<Retired>,
@@ -256,6 +268,8 @@ fn section<'a, T: Transport, R>(
     let flag = Some(Arc::new(AtomicBool::new(false)));
     let after = After {
         events: 0,
+        told: false,
+        changed: Vec::with_capacity(if observe::OBSERVED { TRANSITIONS } else { 0 }),
         resolve: Vec::with_capacity(TRANSITIONS),
         removed: None,
         retired: Vec::with_capacity(TRANSITIONS),
@@ -297,6 +311,12 @@ impl<T: Transport> After<T> {
         if let Some(group) = self.ask {
             group.ask_all_but(slot, home);
         }
+        if self.told {
+            home.hub.wake();
+        }
+        for (change, error) in &self.changed {
+            observe::changed(change, error.as_deref());
+        }
         if let Some(address) = self.address {
             home.drop_elsewhere(address);
         }
@@ -322,6 +342,7 @@ impl<T: Transport> Locked<'_, T> {
     /// Gives the lane its reference, at insert.
     pub(crate) fn start_lane(&mut self, lane: SlotRef<T>) {
         self.slow.lane = Some(lane);
+        self.slow.told = self.home().hub.newest();
         self.write_record(self.slow.settled, Reason::NotAsked);
         if self.slow.predecessor.is_some() || self.home().config.idle_ttl.is_some() {
             self.look_after_this(); // for its deadline
@@ -367,6 +388,7 @@ impl<T: Transport> Locked<'_, T> {
         }
         slow.settled = word;
         slow.reason = reason;
+        let transition = slow.history.write(word.phase(), word.generation(), reason, self.now);
         let record = Record {
             name: slow.name.clone(),
             phase: word.phase(),
@@ -383,5 +405,23 @@ impl<T: Transport> Locked<'_, T> {
             retry_at: slow.retry_at,
         };
         self.after.retired.push(self.slot.record.replace(draft, record));
+        let Some(transition) = transition.filter(|_| observe::OBSERVED || self.slow.told != 0) else { return };
+        let change = Change { name: self.slow.name.clone(), id: self.slot.id(), transition };
+        if self.slow.told != 0 {
+            self.home().hub.tell(self.slow.told, &change);
+            self.after.told = true;
+        }
+        if observe::OBSERVED {
+            self.after.changed.push((change, self.slow.last_error.clone()));
+        }
+    }
+
+    /// A subscription's visit: from here on the peer tells it, and what came before is in the answer. `None` for a peer
+    /// that has ended, and for one whose first record it was or will be told.
+    pub(crate) fn follow(&mut self, subscription: u64) -> Option<Change> {
+        let transition = self.slow.history.newest().filter(|_| self.slow.told < subscription)?;
+        self.slow.told = subscription;
+        let change = Change { name: self.slow.name.clone(), id: self.slot.id(), transition };
+        (transition.phase != Phase::Removed).then_some(change)
     }
 }

@@ -74,17 +74,18 @@ impl<T: Transport> Locked<'_, T> {
             }
             _ => self.settle(None), // a report that came in between
         }
-        let reason = match updated {
-            Updated::Retired(_) => Reason::Replaced,
-            _ => self.slow.reason,
+        // Not the word as it reads by now: a report since then is not accounted for, and its record would say that it is.
+        let (word, reason) = match updated {
+            Updated::Retired(generation) => (Word::new(generation, Phase::Failed), Reason::Replaced),
+            _ => (self.slow.settled, self.slow.reason),
         };
         if !same_process {
             self.forgive();
         }
-        if self.word().phase() == Phase::Failed {
+        if word.phase() == Phase::Failed {
             self.slow.failing_since.get_or_insert(self.now);
         }
-        self.write_record(self.word(), reason);
+        self.write_record(word, reason);
         self.after.events |= LOOK;
         Some(Ok(updated))
     }

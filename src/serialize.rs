@@ -1,0 +1,174 @@
+//! What is seen of a table, for serde: numbers and text that mean something to another process.
+//!
+//! - Instants mean nothing outside a process, so times are seconds, as fractions, and their names say so: `age_seconds` since
+//!   it began, `lasted_seconds`, `retry_in_seconds` (0 once it is over). In a [`Snapshot`] and a [`PeerStatus`] they count from
+//!   when it was taken, by the table's clock; in a [`Record`], a [`Transition`] and an [`Event`] from when it is serialized,
+//!   by the system's clock.
+//! - Phases and reasons are words in snake case, with the native code beside them; ids and generations are numbers,
+//!   incarnations 16 hexadecimal digits.
+//! - Nothing here has ever seen a grant's secret or a page.
+
+use crate::error::Reason;
+use crate::events::{Change, Event};
+use crate::history::{Transition, native_code};
+use crate::name::{Incarnation, PeerId, PeerName};
+use crate::peer::PeerStatus;
+use crate::record::Record;
+use crate::region::RegionId;
+use crate::state::{Generation, Phase};
+use crate::table::{ShutdownReport, Snapshot};
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+use std::time::Instant;
+
+macro_rules! fields {
+    ($serializer:ident, $name:literal, $($key:literal: $value:expr,)*) => {{
+        let mut fields = $serializer.serialize_struct($name, [$($key),*].len())?;
+        $(fields.serialize_field($key, &$value)?;)*
+        fields.end()
+    }};
+}
+
+impl Serialize for PeerName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl Serialize for PeerId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.to_bits())
+    }
+}
+
+impl Serialize for Generation {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0)
+    }
+}
+
+impl Serialize for Incarnation {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for Phase {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.label())
+    }
+}
+
+/// Without its native code.
+impl Serialize for Reason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.label())
+    }
+}
+
+impl Serialize for Snapshot {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        fields!(serializer, "Snapshot",
+            "peers": self.peers,
+            "stuck_connects": self.stuck_connects,
+            "stuck_closes": self.stuck_closes,
+            "leaked": self.leaked,
+            "generations": self.generations,
+            "elections_without_connect": self.elections_without_connect,
+            "reports": self.reports,
+            "stale_reports": self.stale_reports,
+        )
+    }
+}
+
+impl Serialize for PeerStatus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        fields!(serializer, "PeerStatus",
+            "name": self.name,
+            "id": self.id,
+            "phase": self.phase,
+            "generation": self.generation,
+            "record": self.record.as_ref().map(|record| RecordAt(record, self.at)),
+            "leases": self.leases,
+            "draining": self.draining,
+            "transfers": self.transfers,
+            "quarantined": self.quarantined,
+            "grants": self.grants,
+            "connecting": self.connecting,
+        )
+    }
+}
+
+impl Serialize for Record {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        RecordAt(self, Instant::now()).serialize(serializer)
+    }
+}
+
+/// A record as seen at a time.
+struct RecordAt<'a>(&'a Record, Instant);
+
+impl Serialize for RecordAt<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let RecordAt(record, now) = self;
+        let retry_in = record.retry_at.map(|at| at.saturating_duration_since(*now).as_secs_f64());
+        fields!(serializer, "Record",
+            "name": record.name,
+            "phase": record.phase,
+            "generation": record.generation,
+            "incarnation": record.incarnation,
+            "address": &*record.address,
+            "reason": record.reason,
+            "native_code": native_code(record.reason),
+            "last_error": record.last_error.as_deref(),
+            "age_seconds": now.saturating_duration_since(record.since).as_secs_f64(),
+            "attempts": record.attempts,
+            "failures": record.failures,
+            "breaker_open": record.breaker_open,
+            "retry_in_seconds": retry_in,
+        )
+    }
+}
+
+impl Serialize for Transition {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        fields!(serializer, "Transition",
+            "before": self.before,
+            "lasted_seconds": self.lasted.map(|lasted| lasted.as_secs_f64()),
+            "phase": self.phase,
+            "generation": self.generation,
+            "reason": self.reason,
+            "native_code": self.native_code(),
+            "age_seconds": Instant::now().saturating_duration_since(self.since).as_secs_f64(),
+        )
+    }
+}
+
+impl Serialize for Change {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        fields!(serializer, "Change", "name": self.name, "id": self.id, "transition": self.transition,)
+    }
+}
+
+/// One key: `current`, `changed` or `missed`.
+impl Serialize for Event {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Event::Current(change) => serializer.serialize_newtype_variant("Event", 0, "current", change),
+            Event::Changed(change) => serializer.serialize_newtype_variant("Event", 1, "changed", change),
+            Event::Missed(many) => serializer.serialize_newtype_variant("Event", 2, "missed", many),
+        }
+    }
+}
+
+impl Serialize for ShutdownReport {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let regions: Vec<u64> = self.still_registered.iter().map(|RegionId(id)| *id).collect();
+        fields!(serializer, "ShutdownReport",
+            "leaked_leases": self.leaked_leases,
+            "stuck_connects": self.stuck_connects,
+            "leaked_connections": self.leaked_connections,
+            "quarantined": self.quarantined,
+            "still_registered": regions,
+        )
+    }
+}

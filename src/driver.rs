@@ -277,7 +277,7 @@ mod tests {
                 thread::yield_now();
             }
             peer.report(peer.generation(), &MemoryError::peer_broken("again"));
-            while driver.look() {}
+            while driver.look() || !driver.deferred.is_empty() {}
             assert!(driver.timers.len() <= 1, "{:?}", driver.timers);
             clock.advance(Duration::from_secs(5));
         }

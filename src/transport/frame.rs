@@ -683,13 +683,13 @@ mod tests {
         Hello { name: name.clone(), incarnation, generation, target, nonce: None }.encode(&mut bytes);
         assert_eq!(
             text(&bytes),
-            r"peerage\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00\x01\x02dp0"
+            r"peerage\x01\x02\x00\x00\x01\x00\x00\x00\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00\x01\x02\x00dp0"
         );
         bytes.clear();
         Answer { verdict: Verdict::Full, name, incarnation, max_notification: 9 << 24, token: None }.encode(&mut bytes);
-        assert_eq!(text(&bytes), r"peerage\x01\x01\x00\x04\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\t\x01d");
+        assert_eq!(text(&bytes), r"peerage\x01\x02\x00\x04\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\t\x01\x00d");
         let kinds: Vec<_> = frames().iter().map(|frame| encoded(frame)[4]).collect();
-        assert_eq!(kinds, [1, 1, 2, 3, 4, 5, 6, 6, 7, 8]);
+        assert_eq!(kinds, [1, 1, 2, 3, 4, 5, 6, 6, 6, 10, 7, 8, 9, 9, 0, 255]);
         let ack = encoded(&Frame::Ack { transfer: TransferId(5), refusal: Some(Refusal::Revoked) });
         assert_eq!(
             text(&ack),
@@ -702,8 +702,8 @@ mod tests {
     fn the_longest_handshake_has_exactly_the_most_bytes() {
         let name = PeerName::new(&"n".repeat(MAX_NAME)).unwrap();
         let (mut greeting, mut bytes) = (Vec::new(), Vec::new());
-        Hello { name: name.clone(), target: name.clone(), ..hello() }.encode(&mut greeting);
-        Answer { name, ..answer(Verdict::Full) }.encode(&mut bytes);
+        Hello { name: name.clone(), target: name.clone(), nonce: Some([1; TOKEN]), ..hello() }.encode(&mut greeting);
+        Answer { name, token: Some([2; TOKEN]), ..answer(Verdict::Full) }.encode(&mut bytes);
         assert_eq!((greeting.len(), bytes.len()), (HELLO_MAX, ANSWER_MAX));
     }
 
@@ -711,8 +711,8 @@ mod tests {
     fn the_longest_frame_is_a_chunk_or_a_notification() {
         let longest = |max_notification| Codec::new(Generation(7), max_notification).max_frame();
         let chunk = encoded(&Frame::ReadData { transfer: TransferId(1), bytes: &[9; CHUNK] }).len();
-        assert_eq!((longest(0), longest(1_000), longest(chunk - HEADER)), (chunk, chunk, chunk));
-        assert_eq!(longest(chunk - HEADER + 1), chunk + 1);
+        assert_eq!((longest(0), longest(1_000), longest(CHUNK)), (chunk, chunk, chunk));
+        assert_eq!(longest(CHUNK + 1), chunk + 1, "a notification has its sequence where a chunk has its transfer");
         assert_eq!(longest(usize::MAX), usize::MAX, "a limit that does not bound anything is not an overflow");
     }
 

@@ -22,6 +22,10 @@ loom *filter:
 mutants:
     ci/loom.sh --mutants
 
+# Every mutant of the files that unit tests alone must pin down.
+unit-mutants *files:
+    ci/mutants.sh {{files}}
+
 # Real processes under faults.
 failover *args:
     cargo run --release --example pd_failover -- {{args}}

@@ -18,8 +18,8 @@ const SMALLEST: u32 = if cfg!(peerage_loom) { 0 } else { 4 };
 /// sixteenth of its places more at once: the insert that waits for them, and the memory of places that nobody uses, stay small
 /// beside the rest.
 const ALIKE: u32 = 4;
-/// For 2²⁷ places, less those of no use.
-const CHUNKS: usize = ((27 - SMALLEST - ALIKE) as usize) << ALIKE;
+/// For 2²⁷ places, less those of no use; a few in models, whose stacks are small.
+const CHUNKS: usize = if cfg!(peerage_loom) { 16 } else { ((27 - SMALLEST - ALIKE) as usize) << ALIKE };
 /// Bits of an index that say which place of its chunk; those above say which chunk. So finding a place is a shift and a
 /// mask.
 const PLACE_BITS: u32 = 23;

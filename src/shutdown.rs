@@ -109,7 +109,8 @@ pub(crate) fn report<T: Transport>(shared: &Shared<T>) -> ShutdownReport {
         report.quarantined.extend(some(transfers));
         report.stuck_connects.extend(slot.connecting.load(Ordering::Relaxed).then(|| name.clone()));
     }
-    report.leaked_connections = shared.counters.read()[3];
+    let [.., leaked] = shared.counters.read();
+    report.leaked_connections = leaked;
     report.still_registered = shared.registered.load().keys().copied().collect::<Vec<RegionId>>();
     report.leaked_leases.sort_by(by_name);
     report.quarantined.sort_by(by_name);

@@ -10,7 +10,7 @@ else
 fi
 for tool in cargo-fuzz cargo-mutants; do
     if command -v "$tool" >/dev/null; then
-        echo "$tool: $("$tool" --version 2>/dev/null || echo installed)"
+        cargo "${tool#cargo-}" --version
     else
         cargo install --locked "$tool"
     fi

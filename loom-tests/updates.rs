@@ -2,10 +2,11 @@
 //!
 //! 1. After an update has answered that it retired a generation, nobody is admitted on it and its attempt is never Ready.
 //! 2. It asks for one connect by itself. Who waits for an attempt that is given up gets the outcome of the next one.
-//! 3. What a retired generation made is closed before the next connect.
+//! 3. An update that keeps the connection hides no report: the generation fails, and the peer connects again.
+//! 4. What a retired generation made is closed before the next connect.
 
 use crate::explore;
-use crate::wire::{There, World};
+use crate::wire::{Moved, There, World};
 use loom::thread;
 use peerage::__internal::{Joined, join};
 use peerage::{Capabilities, Phase, Updated};
@@ -48,6 +49,27 @@ fn who_waits_gets_the_outcome_of_the_attempt_that_was_not_given_up() {
         let outcome = waiting.peek().expect("it has ended").expect("no attempt fails");
         assert!(outcome == attempt || outcome == world.peer.generation());
         assert_eq!((world.peer.phase(), world.peer.generation() > attempt), (Phase::Ready, true));
+        assert_eq!((world.log.open_connections(), world.log.most_open()), (1, 1));
+        world.end();
+    });
+}
+
+/// The report comes while the address of the same process is replaced.
+#[test]
+fn an_update_in_place_hides_no_report() {
+    explore(2, || {
+        let (world, old) = World::ready(Capabilities::UPDATES_IN_PLACE, 1);
+        let reporting = {
+            let world = world.clone();
+            thread::spawn(move || world.report(old))
+        };
+        let updated = world.peer.update(Moved).expect("it stays in the table");
+        assert!(matches!(updated, Updated::Kept(_) | Updated::Stored), "{updated:?}");
+        assert!(reporting.join().unwrap(), "no update retired it");
+        world.table.run();
+        world.ask();
+        world.table.run();
+        assert_eq!((world.peer.phase(), world.peer.generation() > old), (Phase::Ready, true));
         assert_eq!((world.log.open_connections(), world.log.most_open()), (1, 1));
         world.end();
     });

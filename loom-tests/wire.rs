@@ -5,8 +5,8 @@ use loom::thread;
 use peerage::__internal::{Model, enter, use_stripe};
 use peerage::{
     Address, Capabilities, Clock, CloseContext, CloseReason, Closed, Completion, ConnectContext, Connected, DataPlane,
-    ErrorClass, Generation, GrantBook, Inbox, Lease, Peer, PeerName, Phase, Post, Region, RemoteSlice, Reported,
-    Transport, TransportError,
+    ErrorClass, Generation, GrantBook, Inbox, Incarnation, Lease, Peer, PeerName, Phase, Post, Region, RemoteSlice,
+    Reported, Transport, TransportError,
 };
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -95,9 +95,13 @@ impl Drop for Connection {
 pub(crate) enum Where {
     Here,
     There,
+    /// Elsewhere, and known to be the same process.
+    Moved,
 }
 
-pub(crate) use Where::{Here, There};
+pub(crate) use Where::{Here, Moved, There};
+
+const PROCESS: Incarnation = Incarnation(1);
 
 impl fmt::Display for Where {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -105,7 +109,11 @@ impl fmt::Display for Where {
     }
 }
 
-impl Address for Where {}
+impl Address for Where {
+    fn incarnation(&self) -> Option<Incarnation> {
+        (*self == Moved).then_some(PROCESS)
+    }
+}
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -141,7 +149,8 @@ impl Transport for Wire {
         self.log.most_open.fetch_max(self.log.open_connections(), SeqCst);
         let (to, log) = (cx.name().clone(), self.log.clone());
         let connection = Connection { to, generation: cx.generation(), memory: UnsafeCell::new(()), log };
-        Ok(Connected { connection, incarnation: None })
+        let named = self.capabilities.contains(Capabilities::UPDATES_IN_PLACE);
+        Ok(Connected { connection, incarnation: named.then_some(PROCESS) })
     }
 
     fn disconnect(&self, _cx: &CloseContext, connection: Connection, _why: CloseReason) -> Closed<Connection> {

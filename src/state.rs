@@ -6,7 +6,7 @@
 //! | from → to | by |
 //! |---|---|
 //! | Idle, Failed(g) → Connecting(g′) | election, under the slot's mutex |
-//! | Ready(g), Connecting(g) → Failed(g) | a report that names g: the only bare CAS; ticket's failure, expiry: under the mutex |
+//! | Ready(g), Connecting(g) → Failed(g) | a report that names g: the only bare CAS; ticket's failure, expiry, update, silence: under the mutex |
 //! | Connecting(g) → Ready(g, bay) | publish, under the mutex |
 //! | any but Removed → Removing → Removed | remover; the lane. Removed is terminal for the slot's life |
 //!

@@ -49,6 +49,8 @@
 //! | [`Peer::report`](crate::Peer::report), [`Lease::report`](crate::Lease::report), [`Reporter::report`](crate::Reporter::report) | lock-free, then the error's `Display`, which is yours, and one unpark | the named generation fails, or nothing changes | the text, if it was current | `Stale` |
 //! | [`Peer::ready`](crate::Peer::ready), polled | Ready: wait-free. Else slot at the first poll, then leaf | joins the attempt that runs, or the next, and asks for it | yes | `Removed`, `ShutDown`, at once |
 //! | [`Peer::wait_ready`](crate::Peer::wait_ready) | Ready: wait-free. Else slot, and blocks until the attempt's outcome or the deadline. On a table's own thread: `WouldDeadlock` | the same | the same | the same |
+//! | [`Peer::try_elect`](crate::Peer::try_elect) | slot | elected, or nothing changes | yes | `NotNow(Removed)`, `NotNow(ShutDown)` |
+//! | [`Ticket::publish`](crate::Ticket::publish), [`fail`](crate::Ticket::fail), dropping a ticket | slot; a late connection is closed elsewhere | ends its attempt once, or comes too late and says so | yes | `Superseded` |
 //! | [`Peer::probe`](crate::Peer::probe) | leaf; may start a thread. The future: at the deadline at the latest | of one generation | yes | `Unknown`, at once |
 //!
 //! # Membership
@@ -57,6 +59,7 @@
 //! |---|---|---|---|---|
 //! | [`PeerTable::insert`](crate::PeerTable::insert), [`insert_many`](crate::PeerTable::insert_many) | slot of peers that live; your address's `Eq` and `Display`, under no lock; blocks while another insert makes room for as many slots as there are | all names appear in one snapshot, or none | yes | may be inserted again; `ShutDown` |
 //! | [`PeerTable::insert_group`](crate::PeerTable::insert_group) | the same, then the slot of every member | the same; the members join their group one after the other | yes | the same |
+//! | [`Peer::update`](crate::Peer::update), [`PeerTable::update`](crate::PeerTable::update) | slot; your address's `Eq` and `Display`, under no lock | the address is stored; the generation goes on or is retired | yes | `Removed`; `ShutDown` |
 //! | [`Peer::remove`](crate::Peer::remove), [`remove_if`](crate::Peer::remove_if) | slot; copies a path of the names. The future: when it is removed, or at the deadline | admission ends, at that generation or not at all; then the name goes | yes | the same end for all who ask |
 //! | [`PeerTable::shutdown`](crate::PeerTable::shutdown) | slot of every peer in turn. The future: by the deadline, 50 ms later if a native deregistration hangs | no insert is in the table after it; peers leave one after the other | yes | again: another report |
 //! | dropping a [`PeerTable`](crate::PeerTable) | wait-free; the last clone: leaf, may start a thread | begins a shutdown | the last clone | |

@@ -11,10 +11,11 @@
 //!
 //! | from → to | by | how |
 //! |---|---|---|
-//! | Idle(g), Failed(g) → Connecting(g′) | election: `Locked::elect`, called by the lane alone | CAS under the mutex |
+//! | Idle(g), Failed(g) → Connecting(g′) | election: `Locked::elect`, called by the lane, or for a user's `Ticket` by `Locked::try_elect` | CAS under the mutex |
 //! | Connecting(g) → Ready(g, bay) | `Locked::publish`, called by the ticket of g | CAS under the mutex |
 //! | Ready(g), Connecting(g) → Failed(g) | `Slot::report` | bare CAS: the only change without the mutex |
 //! | Connecting(g) → Failed(g) | `Locked::fail` (the ticket failed, panicked or was dropped), `Locked::expire` (deadline) | CAS under the mutex |
+//! | Ready(g), Connecting(g) → Failed(g) | `Locked::update`: the address may be another process's now; no failure is counted | CAS under the mutex |
 //! | Ready(g) → Failed(g) | `Locked::is_unresponsive`: no heartbeat answered for `dead_after` | CAS under the mutex |
 //! | any but Removed → Removing(g) | `Locked::begin_removal`: a remover, a shutdown, or the lane itself (`Locked::remove_forsaken`) | CAS under the mutex |
 //! | Removing(g) → Removed(g) | `Locked::finish_removal`: bays free, no native connect | CAS under the mutex |
@@ -192,7 +193,7 @@
 //! | `Lease::post`: counts the transfer, looks at the list of registrations | `shutdown::unlist`: leaves the list, looks at the count | a `SeqCst` fence in each. The count must be that of the *listed* registration: the region may have been taken back and registered again |
 //! | `Shared::leaves`: writes `Leaving`, looks at the word | `Shared::has_left`: after the word became Removed, looks at the name | a `SeqCst` fence in each |
 //! | [`PeerTable::grant`](crate::PeerTable::grant): lists the grant, looks at the registration | `unlist`: leaves the list, looks for grants | the mutex of the list of grants |
-//! | a waiter, a remover, a probe, a shutdown: joins, then looks whether the driver died | the driver dies: says so, then takes those who joined | the mutex each joins under. A peer that is inserted while the driver dies is not seen by its walk: see [`limitations`](super::limitations) |
+//! | a waiter, a remover, a probe, a shutdown: joins, then looks whether the driver died | the driver dies: says so, then takes those who joined | the mutex each joins under. A peer that is inserted meanwhile is not seen by the walk: two `SeqCst` fences, mark and walk against life and look (mutant `no-fence-at-the-death`) |
 //! | the last transfer and the lane (30) | | RMWs on one of the two locations |
 //!
 //! # What is freed by whom

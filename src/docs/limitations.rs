@@ -4,7 +4,9 @@
 //!
 //! - **It notices silence late, and not on every transport.** A peer that stops answering without an error (stopped,
 //!   black-holed) is found by `Tcp`'s [keepalive](crate::transport::tcp::TcpBuilder::keepalive), after its dead timeout; on
-//!   other transports by your own deadlines or by [`Peer::probe`](crate::Peer::probe), then reported. An inbound connection
+//!   other transports by a [heartbeat](crate::Builder::heartbeat), which is off unless it is asked for, or by your own deadlines
+//!   and [`Peer::probe`](crate::Peer::probe). A native probe that hangs holds its lease: where the transport has one slot per
+//!   name, the reconnect waits for it. An inbound connection
 //!   whose messages fill its share of the inbox is not read, so a dialer that dies meanwhile is found only once messages are
 //!   received again.
 //! - **It authenticates a handshake, not what follows.** Without a [secret](crate::transport::tcp::TcpBuilder::secret) `Tcp`
@@ -13,8 +15,6 @@
 //!   new processes refuse each other meanwhile. Grants have 128-bit ids.
 //! - **Goodbyes need a shutdown.** A process that drops its table and transport and exits at once breaks its connections off;
 //!   its peers see a loss.
-//! - **A record says why, not how often.** There is no history and there are no events yet; a log is made by reading
-//!   [`PeerTable::snapshot`](crate::PeerTable::snapshot).
 //!
 //! # About what is in use
 //!

@@ -137,10 +137,11 @@
 //!
 //! So that taking a page back never waits for a writer that was stopped in the middle of a frame: what follows goes nowhere.
 //!
-//! # Why are there no heartbeats?
+//! # Why are heartbeats off unless they are asked for?
 //!
 //! Silence is not death, and what counts as too long is your policy. Measured: a peer that is stopped raises no error in UCX or NIXL at
-//! all, and 5 s without a network end without one, too. So there must be a deadline somewhere; it is yours, or a
+//! all, and 5 s without a network end without one, too. So there must be a deadline somewhere: a
+//! [`heartbeat`](crate::Builder::heartbeat), a transport's own keepalive, your requests' deadlines or a
 //! [`probe`](crate::Peer::probe).
 //!
 //! # Why arc-swap, with an open report against it?

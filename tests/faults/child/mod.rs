@@ -106,7 +106,7 @@ impl Worker {
     fn start(setup: &Setup) -> Result<Arc<Self>, String> {
         let net = transport::listen(&name(&setup.name)?, setup.at, setup.accept_delay)?;
         let up = Event::Up { at: transport::listens_at(&net), incarnation: transport::incarnation(&net) };
-        let table = PeerTable::builder(net).connect_timeout(CONNECT_TIMEOUT).backoff(BACKOFF).build();
+        let table = PeerTable::builder(net).connect_timeout(CONNECT_TIMEOUT).backoff(BACKOFF).breaker(None).build();
         let worker = Arc::new(Worker {
             table: table.map_err(|error| error.to_string())?,
             mates: Mutex::default(),

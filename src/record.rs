@@ -115,7 +115,7 @@ impl RecordCell {
         if !MODELLED.get() {
             return self.unseen.replace(None);
         }
-        // ord! AcqRel: as in `replace`, though nothing is published here. Records of two lives are in no model: the slot's
+        // ord! AcqRel: as in `replace`, though nothing is published here. No model has records of two lives; the slot's
         //      last reference comes before it.
         pinned(|guard| Retired(self.kept.swap(Shared::null(), Ordering::AcqRel, guard).as_raw()))
     }

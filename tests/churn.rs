@@ -246,6 +246,7 @@ fn everybody_reads_what_is_replaced(overlap: bool) {
     let backoff = Backoff { base: Duration::ZERO, cap: Duration::ZERO, ..Backoff::default() };
     let table = PeerTable::builder(Wire { overlap, open: open.clone() })
         .backoff(backoff)
+        .breaker(None)
         .seed(1)
         .connect_timeout(Duration::from_secs(120))
         .drain_deadline(Duration::from_secs(120))

@@ -21,7 +21,8 @@ fn world() -> World {
     let memory = fabric.node("here");
     fabric.node("p");
     let backoff = Backoff { base: SECOND, cap: SECOND, ..Backoff::default() };
-    let table = PeerTable::builder(memory.clone()).clock(clock.clone()).seed(7).backoff(backoff).build().unwrap();
+    let table =
+        PeerTable::builder(memory.clone()).clock(clock.clone()).seed(7).backoff(backoff).breaker(None).build().unwrap();
     World { clock, fabric, memory, table }
 }
 

@@ -27,7 +27,7 @@ fn world() -> World {
     let memory = fabric.builder("here").capabilities(NATIVE).build();
     let short = Duration::from_millis(1);
     let backoff = Backoff { base: short, cap: short, ..Backoff::default() };
-    let table = PeerTable::builder(memory.clone()).backoff(backoff).build().unwrap();
+    let table = PeerTable::builder(memory.clone()).backoff(backoff).breaker(None).build().unwrap();
     let peer = table.insert("p", MemoryAddress::new("p")).unwrap();
     World { memory, p, table, peer }
 }

@@ -40,7 +40,7 @@ fn everything_at_once(capabilities: Capabilities) {
     let others: Vec<_> = (0..PEERS).map(|at| fabric.node(&format!("p{at}"))).collect();
     let memory = fabric.builder("us").capabilities(capabilities).build();
     let backoff = Backoff { base: Duration::from_micros(50), cap: Duration::from_micros(200), ..Backoff::default() };
-    let table = PeerTable::builder(memory).backoff(backoff).seed(1).build().expect("sound settings");
+    let table = PeerTable::builder(memory).backoff(backoff).breaker(None).seed(1).build().expect("sound settings");
     let uses = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..THREADS as u64 {

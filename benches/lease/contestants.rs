@@ -61,7 +61,7 @@ impl World {
     pub(crate) fn of(peers: usize) -> Result<Self, Box<dyn Error>> {
         let names = names(peers);
         let at_once = peerage::Backoff { base: Default::default(), ..Default::default() };
-        let (table, handles) = ready(PeerTable::builder(Wire::new(|_| {})).backoff(at_once), &names)?;
+        let (table, handles) = ready(PeerTable::builder(Wire::new(|_| {})).backoff(at_once).breaker(None), &names)?;
         let (_one_stripe, one_stripe) = ready(PeerTable::builder(Wire::new(|_| {})).stripes(1), &names[..1])?;
         let plain = || names.iter().map(|name| (name.clone(), Endpoint(7)));
         let counted = || names.iter().map(|name| (name.clone(), Arc::new(Endpoint(7))));

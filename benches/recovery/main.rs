@@ -91,7 +91,7 @@ fn table(call: Call) -> Result<Table, Box<dyn Error>> {
         *call.lock().expect("nobody panics") = Some((began, Instant::now()));
     };
     let at_once = Backoff { base: Duration::ZERO, ..Backoff::default() };
-    Ok(PeerTable::builder(Wire::new(connecting)).backoff(at_once).build()?)
+    Ok(PeerTable::builder(Wire::new(connecting)).backoff(at_once).breaker(None).build()?)
 }
 
 /// Until a lease is accepted.

@@ -70,7 +70,7 @@ fn floor() -> (Send, Reconnect) {
 
 fn peerage() -> Result<(Send, Reconnect), Box<dyn Error>> {
     let at_once = Backoff { base: Duration::ZERO, ..Backoff::default() };
-    let builder = PeerTable::builder(Wire::new(|_| thread::sleep(CONNECT))).backoff(at_once);
+    let builder = PeerTable::builder(Wire::new(|_| thread::sleep(CONNECT))).backoff(at_once).breaker(None);
     let (table, peers) = ready(builder, &names(PEERS))?;
     let restarted: Peer = peers[0].clone();
     let reconnect = move || {

@@ -38,7 +38,7 @@ pub(crate) fn table_with<F: Fleet>(
 ) -> PeerTable<Counted<F>> {
     let short = Duration::from_millis(1);
     let backoff = Backoff { base: short, cap: short, ..Backoff::default() };
-    set(PeerTable::builder(Counting::new(fleet.here())).backoff(backoff)).build().unwrap()
+    set(PeerTable::builder(Counting::new(fleet.here())).backoff(backoff).breaker(None)).build().unwrap()
 }
 
 /// Puts a remote process in the table.

@@ -76,8 +76,12 @@ fn a_message_does_not_wait_behind_a_large_write() {
 
 #[test]
 fn capabilities_say_what_it_does() {
-    let all = [Capabilities::CLOSE_QUIESCES, Capabilities::NATIVE_CLOSE, Capabilities::PROBE, Capabilities::OVERLAP];
-    assert_eq!(tcp("a").capabilities(), all.into_iter().fold(Capabilities::NONE, Capabilities::with));
+    let all = Capabilities::CLOSE_QUIESCES
+        .with(Capabilities::NATIVE_CLOSE)
+        .with(Capabilities::PROBE)
+        .with(Capabilities::UPDATES_IN_PLACE)
+        .with(Capabilities::OVERLAP);
+    assert_eq!(tcp("a").capabilities(), all);
     let one = builder("a").overlap(false).bind("127.0.0.1:0").unwrap();
     assert!(!one.capabilities().contains(Capabilities::OVERLAP));
 }

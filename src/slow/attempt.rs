@@ -33,8 +33,8 @@ impl Connect {
 
     /// Tells the native connect that nobody wants its connection any more.
     pub(super) fn cancel(&self) {
-        // ord! Release: who sees it also sees the word that moved on before. No model: only transports read it, and nothing of
-        //      ours rests on what they do then.
+        // ord! Release: who sees it also sees the word that moved on before. In no model, for only transports read it, and
+        //      nothing of ours rests on what they do then.
         self.cancelled.store(true, Ordering::Release);
     }
 }

@@ -7,6 +7,7 @@ use crate::wire::{Dial, Place, Wire};
 use peerage::{Builder, Clock, Peer, PeerName, PeerTable, Phase, Removed, Reported};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
+use std::thread;
 use std::time::{Duration, Instant};
 
 const HEALTHY: usize = 100;
@@ -54,7 +55,8 @@ impl Storm {
         eventually(
             || {
                 clock.advance(BUCKET); // a limit of connects per second holds here too
-                all.iter().all(ready)
+                thread::sleep(Duration::from_millis(1)); // or attempts would be over before their threads have run
+                all.iter().all(|peer| ready(peer) || peer.lease().is_ok())
             },
             || "not all connected before the storm".into(),
         );

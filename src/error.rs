@@ -484,6 +484,9 @@ pub enum BusyCause {
     StuckConnects(usize),
     /// As many callers wait for this peer as may: this number. Raise `max_waiters_per_peer`, or shed load.
     Waiters(usize),
+    /// The limit of connects per second is reached; `retry_after` is exact. For [`Peer::try_elect`](crate::Peer::try_elect)
+    /// only.
+    ConnectsPerSecond,
     /// All permits to connect are held: this number. For [`Peer::try_elect`](crate::Peer::try_elect) only; who waits stands
     /// in line.
     Permits(usize),
@@ -494,6 +497,7 @@ impl fmt::Display for BusyCause {
         match self {
             BusyCause::StuckConnects(stuck) => write!(f, "{stuck} native connects do not return"),
             BusyCause::Waiters(limit) => write!(f, "{limit} callers wait for it"),
+            BusyCause::ConnectsPerSecond => f.write_str("the limit of connects per second is reached"),
             BusyCause::Permits(limit) => write!(f, "all {limit} permits to connect are held"),
         }
     }

@@ -394,8 +394,7 @@ impl<T: Transport> Shared<T> {
         let in_the_way = self.has_one_slot_per_name() || slot.connecting.load(Ordering::Relaxed);
         self.names.leave(slot, name, in_the_way, |before| !self.has_ended(before));
         // ord! SeqCst fence between the name and the word; `has_left` comes after the word, fences and looks at the name: one of
-        //      the two sees the other. Two locations, so no pair of acquire and release does. (No model sees it: there, names
-        //      are behind a mutex, which orders both.)
+        //      the two sees the other. Two locations, so no pair of acquire and release does. No model is about it.
         fence(Ordering::SeqCst);
         if slot.word().phase() == Phase::Removed {
             self.has_left(name, slot); // the lane was faster

@@ -1,64 +1,15 @@
 //! What the `metrics` facade is told. In a process of its own: there is one recorder, and it hears every table.
 
+#[path = "life/mod.rs"]
+mod life;
+
+use life::{SECOND, a_life, eventually, lock, world};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
-use peerage::transport::memory::{Fabric, Memory, MemoryAddress, MemoryError, Step};
-use peerage::{Backoff, Clock, PeerTable};
+use peerage::transport::memory::{MemoryAddress, MemoryError, Step};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-
-const SECOND: Duration = Duration::from_secs(1);
-
-struct World {
-    clock: Clock,
-    fabric: Fabric,
-    memory: Memory,
-    table: PeerTable<Memory>,
-}
-
-fn world() -> World {
-    let clock = Clock::manual();
-    let fabric = Fabric::with_clock(clock.clone());
-    let memory = fabric.node("here");
-    fabric.node("p");
-    let backoff = Backoff { base: SECOND, cap: SECOND, ..Backoff::default() };
-    let table =
-        PeerTable::builder(memory.clone()).clock(clock.clone()).seed(7).backoff(backoff).breaker(None).build().unwrap();
-    World { clock, fabric, memory, table }
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let give_up = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < give_up, "{what}");
-        std::thread::sleep(Duration::from_micros(200));
-    }
-}
-
-fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A failed attempt, a good one after two seconds, a report, a late report, a removal.
-fn a_life(world: &World) {
-    let peer = world.table.insert("p", MemoryAddress::new("p")).unwrap();
-    let later = || world.clock.now() + 60 * SECOND;
-    world.memory.steps().fail_next(Step::Connect, "p", 1, MemoryError::peer_broken("no route").with_native_code(-5));
-    peer.wait_ready(later()).unwrap_err();
-    world.clock.advance(SECOND);
-    let hold = world.memory.steps().hold(Step::Connect, "p");
-    assert!(peer.lease().is_err());
-    hold.wait_reached(1);
-    world.clock.advance(2 * SECOND);
-    hold.release();
-    let generation = peer.wait_ready(later()).unwrap();
-    peer.report(generation, &MemoryError::peer_broken("cable pulled"));
-    peer.report(generation, &MemoryError::peer_broken("cable pulled"));
-    eventually("it is accounted for", || peer.record().is_some());
-    peer.remove(later()).wait().unwrap();
-}
+use std::sync::{Arc, Mutex};
 
 type Values = Arc<Mutex<BTreeMap<String, f64>>>;
 
@@ -138,7 +89,7 @@ fn every_metric_is_described_documented_on_the_dashboard_and_right() {
     metrics::set_global_recorder(kept.clone()).unwrap();
     peerage::metrics::describe();
     let world = world();
-    a_life(&world);
+    a_life(&world, "p");
     world.fabric.node("q");
     let peer = world.table.insert("q", MemoryAddress::new("q")).unwrap();
     let _other = world.table.insert("r", MemoryAddress::new("r")).unwrap();

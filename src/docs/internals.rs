@@ -260,5 +260,5 @@
 //! # What this does not show
 //!
 //! Models have two or three threads and few switches, and check the rules somebody thought of. They take arc-swap for granted and
-//! see the standard library's mutexes only as order (`loom-tests/README.md`). The two `SeqCst` pairs on names and registrations
-//! are behind arc-swap, so no model checks them; the first has a stress test, the second an argument.
+//! see the standard library's mutexes only as order (`loom-tests/README.md`). Of the `SeqCst` pairs, the one on a
+//! name and its word (`Shared::leaves`) has an argument and no model; the others have models and mutants.

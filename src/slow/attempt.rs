@@ -238,7 +238,11 @@ impl<T: Transport> Locked<'_, T> {
         let (home, line) = (self.slot.home(), self.line());
         if !home.connects.try_begin(line, &home.config, self.now) {
             let Config { max_concurrent_connects, connect_timeout, .. } = home.config;
-            return Err(self.busy(BusyCause::Permits(max_concurrent_connects), connect_timeout).into());
+            let (cause, retry_after) = match home.connects.paused_until(self.now) {
+                Some(at) => (BusyCause::ConnectsPerSecond, at - self.now),
+                None => (BusyCause::Permits(max_concurrent_connects), connect_timeout),
+            };
+            return Err(self.busy(cause, retry_after).into());
         }
         let Some(elected) = self.elect(false) else {
             home.connects.returned(Counted::Permit(line));

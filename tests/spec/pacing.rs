@@ -2,7 +2,7 @@
 //! them in line.
 
 use crate::common::*;
-use peerage::{Phase, Reason};
+use peerage::{BusyCause, NotElected, Phase, ReadyError, Reason};
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -68,4 +68,20 @@ fn removing_a_peer_that_waits_for_the_limit_costs_nobody_else_their_turn() {
     world.advance(INTERVAL);
     block_on(next.ready()).unwrap();
     assert_eq!(world.connects("gone"), 0);
+}
+
+#[test]
+fn a_user_who_would_connect_by_itself_is_told_when_the_limit_allows_it() {
+    let world = world_with(|builder| builder.max_connects_per_second(4));
+    world.connected("first");
+    let peer = world.peer("p");
+    match peer.try_elect() {
+        Err(NotElected::NotNow(ReadyError::Busy { cause: BusyCause::ConnectsPerSecond, retry_after, .. })) => {
+            assert_eq!(retry_after, INTERVAL);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(peer.phase(), Phase::Idle);
+    world.advance(INTERVAL);
+    drop(peer.try_elect().expect("its turn has come"));
 }

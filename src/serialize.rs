@@ -65,35 +65,63 @@ impl Serialize for Reason {
     }
 }
 
+// Taken apart field by field, so that a new one is not forgotten here.
+
 impl Serialize for Snapshot {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Snapshot {
+            peers,
+            stuck_connects,
+            stuck_closes,
+            leaked,
+            generations,
+            elections_without_connect,
+            reports,
+            stale_reports,
+        } = self;
         fields!(serializer, "Snapshot",
-            "peers": self.peers,
-            "stuck_connects": self.stuck_connects,
-            "stuck_closes": self.stuck_closes,
-            "leaked": self.leaked,
-            "generations": self.generations,
-            "elections_without_connect": self.elections_without_connect,
-            "reports": self.reports,
-            "stale_reports": self.stale_reports,
+            "peers": peers,
+            "stuck_connects": stuck_connects,
+            "stuck_closes": stuck_closes,
+            "leaked": leaked,
+            "generations": generations,
+            "elections_without_connect": elections_without_connect,
+            "reports": reports,
+            "stale_reports": stale_reports,
         )
     }
 }
 
 impl Serialize for PeerStatus {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let PeerStatus {
+            name,
+            id,
+            phase,
+            generation,
+            record,
+            leases,
+            draining,
+            transfers,
+            quarantined,
+            grants,
+            connecting,
+            suspect,
+            at,
+        } = self;
         fields!(serializer, "PeerStatus",
-            "name": self.name,
-            "id": self.id,
-            "phase": self.phase,
-            "generation": self.generation,
-            "record": self.record.as_ref().map(|record| RecordAt(record, self.at)),
-            "leases": self.leases,
-            "draining": self.draining,
-            "transfers": self.transfers,
-            "quarantined": self.quarantined,
-            "grants": self.grants,
-            "connecting": self.connecting,
+            "name": name,
+            "id": id,
+            "phase": phase,
+            "generation": generation,
+            "record": record.as_ref().map(|record| RecordAt(record, *at)),
+            "leases": leases,
+            "draining": draining,
+            "transfers": transfers,
+            "quarantined": quarantined,
+            "grants": grants,
+            "connecting": connecting,
+            "suspect": suspect,
         )
     }
 }
@@ -110,20 +138,36 @@ struct RecordAt<'a>(&'a Record, Instant);
 impl Serialize for RecordAt<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let RecordAt(record, now) = self;
-        let retry_in = record.retry_at.map(|at| at.saturating_duration_since(*now).as_secs_f64());
+        let Record {
+            name,
+            phase,
+            generation,
+            incarnation,
+            address,
+            reason,
+            last_error,
+            since,
+            attempts,
+            failures,
+            breaker_open,
+            group,
+            retry_at,
+        } = record;
+        let retry_in = retry_at.map(|at| at.saturating_duration_since(*now).as_secs_f64());
         fields!(serializer, "Record",
-            "name": record.name,
-            "phase": record.phase,
-            "generation": record.generation,
-            "incarnation": record.incarnation,
-            "address": &*record.address,
-            "reason": record.reason,
-            "native_code": native_code(record.reason),
-            "last_error": record.last_error.as_deref(),
-            "age_seconds": now.saturating_duration_since(record.since).as_secs_f64(),
-            "attempts": record.attempts,
-            "failures": record.failures,
-            "breaker_open": record.breaker_open,
+            "name": name,
+            "phase": phase,
+            "generation": generation,
+            "incarnation": incarnation,
+            "address": &**address,
+            "reason": reason,
+            "native_code": native_code(*reason),
+            "last_error": last_error.as_deref(),
+            "age_seconds": now.saturating_duration_since(*since).as_secs_f64(),
+            "attempts": attempts,
+            "failures": failures,
+            "breaker_open": breaker_open,
+            "group": group,
             "retry_in_seconds": retry_in,
         )
     }

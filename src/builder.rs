@@ -209,7 +209,7 @@ impl<T: Transport> Builder<T> {
     /// [`BuildError`] if a setting makes no sense or the system gives no thread.
     pub fn build(self) -> Result<PeerTable<T>, BuildError> {
         let Config { stripes, max_concurrent_connects, max_connects_per_second, .. } = self.config;
-        let Config { max_concurrent_closes, max_peers, .. } = self.config;
+        let Config { max_concurrent_closes, max_peers, max_waiters_per_peer, .. } = self.config;
         if !stripes.is_power_of_two() || stripes > 64 {
             return Err(BuildError::Stripes { given: stripes });
         }
@@ -217,6 +217,7 @@ impl<T: Transport> Builder<T> {
             (max_concurrent_connects, "max_concurrent_connects"),
             (max_concurrent_closes, "max_concurrent_closes"),
             (max_peers, "max_peers"),
+            (max_waiters_per_peer, "max_waiters_per_peer"),
             (max_connects_per_second.map_or(1, |limit| limit as usize), "max_connects_per_second"),
         ] {
             if limit == 0 {

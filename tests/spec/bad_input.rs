@@ -151,6 +151,7 @@ fn settings_that_make_no_sense_build_nothing() {
         builder().max_concurrent_closes(0).build(),
         builder().max_peers(0).build(),
         builder().max_connects_per_second(0).build(),
+        builder().max_waiters_per_peer(0).build(),
     ] {
         let error = built.unwrap_err();
         assert!(matches!(error, BuildError::Zero { .. }), "{error:?}");

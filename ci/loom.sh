@@ -10,6 +10,8 @@ root=$PWD
 
 export RUSTFLAGS="--cfg peerage_loom --cfg crossbeam_loom"
 export LOOM_MAX_BRANCHES=${LOOM_MAX_BRANCHES:-20000}
+# The small stack of a modelled thread has no room to print a backtrace: the model that fails would overflow it and never end.
+export RUST_BACKTRACE=0
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target/loom}
 export CARGO_PROFILE_LOOM_DEBUG=0 CARGO_PROFILE_LOOM_INCREMENTAL=true
 patience=${MUTANT_PATIENCE:-240}

@@ -1,4 +1,5 @@
-//! A type-stable place in a slot for one connection: its gate, its transfer count, the connection itself.
+//! A type-stable place in a slot for one connection: its transfer count, the connection itself. Its gate is in the slot's
+//! `Gates`.
 //!
 //! | field | written by | read by |
 //! |---|---|---|
@@ -8,12 +9,10 @@
 //!
 //! Users and transfers are counted apart, so "only transfers are left" is one look at one word (loom-tests/closing.rs).
 
-use crate::gate::Gate;
 use crate::sync::{AtomicU64, Ordering, UnsafeCell};
 use crossbeam_utils::CachePadded;
 
 pub(crate) struct Bay<C> {
-    pub(crate) gate: Gate,
     transfers: CachePadded<AtomicU64>,
     connection: UnsafeCell<Option<C>>,
 }
@@ -26,16 +25,12 @@ unsafe impl<C: Send + Sync> Sync for Bay<C> {}
 unsafe impl<C: Send> Send for Bay<C> {}
 
 impl<C> Bay<C> {
-    /// An empty bay behind a closed gate.
-    pub(crate) fn empty(stripes: usize) -> Self {
-        Bay {
-            gate: Gate::closed(stripes),
-            transfers: CachePadded::new(AtomicU64::new(0)),
-            connection: UnsafeCell::new(None),
-        }
+    /// Belongs behind a closed gate.
+    pub(crate) fn empty() -> Self {
+        Bay { transfers: CachePadded::new(AtomicU64::new(0)), connection: UnsafeCell::new(None) }
     }
 
-    /// Puts a connection in and opens the gate.
+    /// Puts a connection in; the gate opens after that.
     ///
     /// # Safety
     /// The gate is closed and drained, its connection was taken, and the slot's mutex is held.
@@ -46,7 +41,6 @@ impl<C> Bay<C> {
             debug_assert!(place.is_none(), "a bay is filled once");
             *place = Some(connection);
         });
-        self.gate.open();
     }
 
     /// Takes the connection out.

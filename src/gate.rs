@@ -1,9 +1,13 @@
-//! The rundown counter of a bay: who is inside, and whether anybody may still enter.
+//! The rundown counters of a slot's two bays: who is inside, and whether anybody may still enter.
 //!
 //! ```text
-//! stripe: [CLOSED:1 | leases:63]     one cache line each; a lease leaves on the stripe it entered, from any thread
-//! left:   stripes that are not yet CLOSED with nobody inside
+//! stripe: [CLOSED:1 | leases:63] × 2   a cache line, one count for each bay; a lease leaves on the stripe it entered, from
+//!                                      any thread
+//! left:   × 2                          stripes that are not yet CLOSED with nobody inside
 //! ```
+//!
+//! The gates of the two bays have nothing to do with each other; they share lines because a thread that enters one has
+//! left the other, or soon will, and so that who enters finds its line before it knows which bay.
 //!
 //! - Permission and count share one word, so entering needs no second location to agree: a CAS that adds one while the
 //!   stripe is not CLOSED. Every entry precedes CLOSED in the stripe's order or does not happen.
@@ -15,67 +19,59 @@
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crossbeam_utils::CachePadded;
-use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
 
 const CLOSED: u64 = 1 << 63;
 
-pub(crate) struct Gate {
+pub(crate) struct Gates {
     stripes: Box<[Stripe]>,
     /// Not padded: only a closing touches it.
-    left: AtomicU32,
+    left: [AtomicU32; 2],
 }
 
 /// Where a lease is counted. It remembers this place, so that leaving looks up nothing.
-pub(crate) struct Stripe(CachePadded<Count>);
+pub(crate) struct Stripe(CachePadded<Counts>);
 
 /// One cache line.
-struct Count {
-    leases: AtomicU64,
-    // A hint beside the count, on the line that the entrant has just written, so that it costs one store. Relaxed, and no
+struct Counts {
+    leases: [AtomicU64; 2],
+    // A hint beside the counts, on the line that the entrant has just written, so that it costs one store. Relaxed, and no
     // atomic that loom sees: nothing is freed because of it. Whoever decides that a peer is idle removes it like any other,
     // and the count keeps the connection open for a lease whose mark was not seen yet. No mark is lost: it is taken by a
     // swap, and one that comes later stays for the next look.
     used: AtomicBool,
 }
 
-impl Count {
-    fn closed() -> Self {
-        Count { leases: AtomicU64::new(CLOSED), used: AtomicBool::new(false) }
-    }
-}
-
-impl Deref for Count {
-    type Target = AtomicU64;
-    #[inline(always)]
-    fn deref(&self) -> &AtomicU64 {
-        &self.leases
-    }
-}
-
 impl Stripe {
-    /// Leaves a mark that the bay was used.
+    fn closed() -> Self {
+        let leases = [const { CLOSED }; 2].map(AtomicU64::new);
+        Stripe(CachePadded::new(Counts { leases, used: AtomicBool::new(false) }))
+    }
+
+    #[inline(always)]
+    fn leases(&self, bay: usize) -> &AtomicU64 {
+        &self.0.leases[bay]
+    }
+
+    /// Leaves a mark that the peer was used.
     #[inline(always)]
     pub(crate) fn mark(&self) {
         self.0.used.store(true, Ordering::Relaxed);
     }
 }
 
-impl Gate {
-    /// A closed gate with nobody inside. `stripes` is a power of two.
+impl Gates {
+    /// Two closed gates with nobody inside. `stripes` is a power of two.
     pub(crate) fn closed(stripes: usize) -> Self {
         debug_assert!(stripes.is_power_of_two(), "a stripe is chosen by mask");
-        Gate {
-            stripes: (0..stripes).map(|_| Stripe(CachePadded::new(Count::closed()))).collect(),
-            left: AtomicU32::new(0),
-        }
+        Gates { stripes: (0..stripes).map(|_| Stripe::closed()).collect(), left: [0; 2].map(AtomicU32::new) }
     }
 
-    /// Enters unless CLOSED, on the stripe of any number; what it answers must be given to `leave`.
+    /// Enters `bay` unless CLOSED, on the stripe of any number; what it answers must be given to `leave`.
     #[inline(always)]
-    pub(crate) fn enter(&self, stripe: u32) -> Option<&Stripe> {
+    pub(crate) fn enter(&self, bay: usize, stripe: u32) -> Option<&Stripe> {
         let entered = &self.stripes[stripe as usize & (self.stripes.len() - 1)];
-        let stripe: &AtomicU64 = &entered.0;
+        let stripe = entered.leases(bay);
         // ord! Acquire on every look: a CLOSED stripe must bring the word that moved on before it, else "retry while the
         //      word reads Ready" never ends. Pairs with the AcqRel close.
         //      model: bays::every_use_precedes_the_close_one_stripe   fails if: relaxed-look
@@ -92,63 +88,64 @@ impl Gate {
         None
     }
 
-    /// Leaves the stripe that was entered. True: this was the last one out of a closed gate; the caller signals DRAINED.
-    /// Otherwise the caller must not touch the slot again: its memory may be somebody else's.
+    /// Leaves the stripe of `bay` that was entered. True: this was the last one out of a closed gate; the caller signals
+    /// DRAINED. Otherwise the caller must not touch the slot again: its memory may be somebody else's.
     #[inline(always)]
     #[must_use]
-    pub(crate) fn leave(&self, entered: &Stripe) -> bool {
+    pub(crate) fn leave(&self, bay: usize, entered: &Stripe) -> bool {
         // ord! Release: this lease's use of the connection comes before the close. Pairs with the fence below and with the
         //      Acquire half of `close`.
         //      model: bays::every_use_precedes_the_close_one_stripe   fails if: relaxed-leave
-        if entered.0.fetch_sub(1, Ordering::Release) != CLOSED | 1 {
+        if entered.leases(bay).fetch_sub(1, Ordering::Release) != CLOSED | 1 {
             return false;
         }
-        self.last_out()
+        self.last_out(bay)
     }
 
     #[cold]
-    fn last_out(&self) -> bool {
+    fn last_out(&self, bay: usize) -> bool {
         // ord! Acquire: the uses of all who left this stripe before, handed on by the RMW on `left`.
         //      model: bays::every_held_lease_precedes_the_close   fails if: no-fence-on-last
         fence(Ordering::Acquire);
-        self.stripe_drained()
+        self.stripe_drained(bay)
     }
 
-    /// Admits nobody from here on. True: nobody was inside; the caller signals DRAINED. Idempotent; under the slot's mutex.
+    /// Admits nobody to `bay` from here on. True: nobody was inside; the caller signals DRAINED. Idempotent; under the
+    /// slot's mutex.
     #[must_use]
-    pub(crate) fn close(&self) -> bool {
+    pub(crate) fn close(&self, bay: usize) -> bool {
         let mut drained = false;
-        for Stripe(stripe) in &self.stripes {
+        for stripe in self.of(bay) {
             // ord! AcqRel: Acquire for the uses of those who left an empty stripe; Release so that who finds it CLOSED
             //      finds the word moved on.
             //      model: bays::every_use_precedes_the_close_one_stripe   fails if: close-acquire, close-release
             if stripe.load(Ordering::Relaxed) & CLOSED == 0 && stripe.fetch_or(CLOSED, Ordering::AcqRel) == 0 {
-                drained |= self.stripe_drained();
+                drained |= self.stripe_drained(bay);
             }
         }
         drained
     }
 
-    fn stripe_drained(&self) -> bool {
+    fn stripe_drained(&self, bay: usize) -> bool {
         // ord! AcqRel: collects every stripe's uses for the one that reaches zero.
         //      model: bays::every_held_lease_precedes_the_close_two_stripes   fails if: relaxed-left
-        self.left.fetch_sub(1, Ordering::AcqRel) == 1
+        self.left[bay].fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Admits again. Only after the gate was drained and the new connection is in its bay.
-    pub(crate) fn open(&self) {
-        debug_assert!(self.is_closed() && self.users() == 0, "a gate opens only after it drained");
-        self.left.store(self.stripes.len() as u32, Ordering::Relaxed);
-        for Stripe(stripe) in &self.stripes {
+    /// Admits to `bay` again. Only after it was drained and the new connection is in it.
+    pub(crate) fn open(&self, bay: usize) {
+        debug_assert!(self.is_closed(bay) && self.users(bay) == 0, "a gate opens only after it drained");
+        self.left[bay].store(self.stripes.len() as u32, Ordering::Relaxed);
+        for stripe in self.of(bay) {
             // ord! Release: publishes the new connection and `left` to who enters.
             //      model: bays::every_use_precedes_the_close_one_stripe   fails if: relaxed-reopen
             stripe.store(0, Ordering::Release);
         }
     }
 
-    /// How many are inside; a moment's answer, for people and reports.
-    pub(crate) fn users(&self) -> u64 {
-        self.stripes.iter().map(|Stripe(stripe)| stripe.load(Ordering::Relaxed) & !CLOSED).sum()
+    /// How many are inside `bay`; a moment's answer, for people and reports.
+    pub(crate) fn users(&self, bay: usize) -> u64 {
+        self.of(bay).map(|stripe| stripe.load(Ordering::Relaxed) & !CLOSED).sum()
     }
 
     /// Whether a mark was left since this was last asked.
@@ -160,8 +157,12 @@ impl Gate {
         self.stripes.iter().filter(|stripe| taken(stripe)).count() > 0
     }
 
-    fn is_closed(&self) -> bool {
-        self.stripes.iter().all(|Stripe(stripe)| stripe.load(Ordering::Relaxed) & CLOSED != 0)
+    fn is_closed(&self, bay: usize) -> bool {
+        self.of(bay).all(|stripe| stripe.load(Ordering::Relaxed) & CLOSED != 0)
+    }
+
+    fn of(&self, bay: usize) -> impl Iterator<Item = &AtomicU64> {
+        self.stripes.iter().map(move |stripe| stripe.leases(bay))
     }
 }
 
@@ -205,30 +206,42 @@ mod tests {
 
     #[test]
     fn a_closed_gate_admits_nobody_and_the_last_one_out_is_told() {
-        let gate = Gate::closed(4);
-        assert!(gate.enter(0).is_none());
-        gate.open();
-        let [first, second, other] = [0, 0, 7].map(|stripe| gate.enter(stripe).expect("the gate is open"));
-        assert_eq!(gate.users(), 3);
-        assert!(!gate.leave(first));
-        assert!(!gate.close());
-        assert!(!gate.close(), "closing again changes nothing");
-        assert!(gate.enter(1).is_none());
-        assert!(!gate.leave(other), "one is still inside");
-        assert!(gate.leave(second));
-        gate.open();
-        assert!(gate.close(), "nobody inside: the closer is told");
+        let gates = Gates::closed(4);
+        assert!(gates.enter(1, 0).is_none());
+        gates.open(1);
+        let [first, second, other] = [0, 0, 7].map(|stripe| gates.enter(1, stripe).expect("the gate is open"));
+        assert_eq!(gates.users(1), 3);
+        assert!(!gates.leave(1, first));
+        assert!(!gates.close(1));
+        assert!(!gates.close(1), "closing again changes nothing");
+        assert!(gates.enter(1, 1).is_none());
+        assert!(!gates.leave(1, other), "one is still inside");
+        assert!(gates.leave(1, second));
+        gates.open(1);
+        assert!(gates.close(1), "nobody inside: the closer is told");
+    }
+
+    #[test]
+    fn who_is_inside_of_one_bay_keeps_nothing_of_the_other() {
+        let gates = Gates::closed(1);
+        (0..2).for_each(|bay| gates.open(bay));
+        let old = gates.enter(0, 0).expect("the gate is open");
+        assert!(!gates.close(0));
+        let new = gates.enter(1, 0).expect("the gate is open");
+        assert_eq!([0, 1].map(|bay| gates.users(bay)), [1, 1]);
+        assert!(!gates.leave(1, new) && gates.close(1), "the last one of the second bay has left it");
+        assert!(gates.leave(0, old));
     }
 
     #[test]
     fn a_mark_is_taken_once() {
-        let gate = Gate::closed(4);
-        gate.open();
-        assert!(!gate.take_marks());
+        let gates = Gates::closed(4);
+        gates.open(0);
+        assert!(!gates.take_marks());
         for stripe in [0, 0, 3] {
-            gate.enter(stripe).expect("the gate is open").mark();
+            gates.enter(0, stripe).expect("the gate is open").mark();
         }
-        assert!(gate.take_marks() && !gate.take_marks());
+        assert!(gates.take_marks() && !gates.take_marks());
     }
 
     #[test]

@@ -159,7 +159,7 @@ fn answer_removers<T: Transport>(lane: &mut Locked<'_, T>, step: &mut Step<T>) {
     let connecting = lane.slow.connect.is_some();
     let (now, slot) = (lane.now, lane.slot);
     let Some(removal) = &mut lane.slow.removal else { return };
-    let leases = (0..2).map(|bay| slot.bay(bay).gate.users()).sum();
+    let leases = (0..2).map(|bay| slot.gates().users(bay)).sum();
     let transfers = (0..2).map(|bay| slot.bay(bay).transfers()).sum();
     let closing = lane.slow.bays.iter().any(|place| matches!(place, Place::Closing(_)));
     let oldest = now.duration_since(removal.since);

@@ -385,7 +385,7 @@ impl PeerStatus {
 
     fn of_slot<T: Transport>(slot: &Slot<T>, name: PeerName) -> Self {
         let word = slot.word();
-        let users = |bay: usize| slot.bay(bay).gate.users();
+        let users = |bay: usize| slot.gates().users(bay);
         let all = users(0) + users(1);
         let leases = word.bay().map_or(0, users);
         let (transfers, quarantined) = slot.in_flight.counts();

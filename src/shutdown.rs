@@ -102,7 +102,7 @@ pub(crate) fn report<T: Transport>(shared: &Shared<T>) -> ShutdownReport {
     let mut report = ShutdownReport::default();
     for slot in shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version)) {
         let Some(name) = slot.try_name().filter(|_| slot.word().phase() != Phase::Removed) else { continue };
-        let leases: u64 = (0..2).map(|bay| slot.bay(bay).gate.users()).sum();
+        let leases: u64 = (0..2).map(|bay| slot.gates().users(bay)).sum();
         let transfers: u64 = (0..2).map(|bay| slot.bay(bay).transfers()).sum();
         let some = |count: u64| (count > 0).then(|| (name.clone(), count));
         report.leaked_leases.extend(some(leases));

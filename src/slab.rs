@@ -10,7 +10,11 @@ use crate::name::PeerId;
 use crate::slot::Slot;
 use crate::sync::lock;
 use crate::transport::Transport;
-use std::sync::{Mutex, OnceLock};
+use std::marker::PhantomData;
+use std::ptr;
+use std::slice;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Places of the first chunks, as a power of two. One in models: loom sees no lock of the free list.
 const SMALLEST: u32 = if cfg!(peerage_loom) { 0 } else { 4 };
@@ -20,27 +24,41 @@ const SMALLEST: u32 = if cfg!(peerage_loom) { 0 } else { 4 };
 const ALIKE: u32 = 4;
 /// For 2²⁷ places, less those of no use; a few in models, whose stacks are small.
 const CHUNKS: usize = if cfg!(peerage_loom) { 16 } else { ((27 - SMALLEST - ALIKE) as usize) << ALIKE };
-/// Bits of an index that say which place of its chunk; those above say which chunk. So finding a place is a shift and a
-/// mask.
+/// Bits of an index that say which place of its chunk; those above say which chunk. So finding a place is a shift, one load
+/// and an addition.
 const PLACE_BITS: u32 = 23;
 
 pub(crate) struct Slab<T: Transport> {
-    chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
+    /// The first place of each chunk, null until it is made. Pointers alone: a look-up by id waits for this load.
+    chunks: [AtomicPtr<Slot<T>>; CHUNKS],
     free: Mutex<Vec<u32>>,
     /// Chunks made so far. Held while one is made, which takes long for a large one; `free` never is.
     made: Mutex<usize>,
+    owned: PhantomData<Slot<T>>,
 }
 
 impl<T: Transport> Slab<T> {
     pub(crate) fn new() -> Self {
-        Slab { chunks: [const { OnceLock::new() }; CHUNKS], free: Mutex::default(), made: Mutex::default() }
+        Slab {
+            chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
+            free: Mutex::default(),
+            made: Mutex::default(),
+            owned: PhantomData,
+        }
     }
 
     /// The place at `index`, whatever life it is in.
     #[inline(always)]
     pub(crate) fn place(&self, index: u32) -> Option<&Slot<T>> {
-        let (chunk, at) = (index >> PLACE_BITS, index & ((1 << PLACE_BITS) - 1));
-        self.chunks.get(chunk as usize)?.get()?.get(at as usize)
+        self.chunk((index >> PLACE_BITS) as usize)?.get(index as usize & ((1 << PLACE_BITS) - 1))
+    }
+
+    #[inline(always)]
+    fn chunk(&self, chunk: usize) -> Option<&[Slot<T>]> {
+        let first = self.chunks.get(chunk)?.load(Ordering::Acquire);
+        // SAFETY: `claim` made a chunk of `chunk_len(chunk)` places before it stored its pointer, and `drop` is the only one
+        // who frees it. Ends if: a chunk is given back or moved while the slab lives.
+        (!first.is_null()).then(|| unsafe { slice::from_raw_parts(first, chunk_len(chunk)) })
     }
 
     /// A place that nobody uses; `make` makes a new one, given its index. `None`: 2²⁷ slots are in use.
@@ -51,11 +69,11 @@ impl<T: Transport> Slab<T> {
             }
             let mut made = lock(&self.made);
             if lock(&self.free).is_empty() {
-                let empty = self.chunks.get(*made)?;
+                let null = self.chunks.get(*made)?;
                 let first = (*made as u32) << PLACE_BITS;
                 let new = first..first + chunk_len(*made) as u32;
-                let slots = new.clone().map(&make).collect();
-                assert!(empty.set(slots).is_ok(), "chunks are made in order, under the lock");
+                let slots: Box<[Slot<T>]> = new.clone().map(&make).collect();
+                null.store(Box::into_raw(slots).cast(), Ordering::Release);
                 *made += 1;
                 lock(&self.free).extend(new.rev());
             }
@@ -64,7 +82,7 @@ impl<T: Transport> Slab<T> {
 
     /// Every place, whatever life it is in. Without a lock.
     pub(crate) fn places(&self) -> impl Iterator<Item = &Slot<T>> {
-        self.chunks.iter().map_while(OnceLock::get).flat_map(|chunk| chunk.iter())
+        (0..CHUNKS).map_while(|chunk| self.chunk(chunk)).flatten()
     }
 
     /// Gives a place back. The caller dropped its last counted reference.
@@ -73,6 +91,20 @@ impl<T: Transport> Slab<T> {
     }
 }
 
+impl<T: Transport> Drop for Slab<T> {
+    fn drop(&mut self) {
+        for (chunk, first) in self.chunks.iter_mut().enumerate() {
+            let first = *first.get_mut();
+            if !first.is_null() {
+                let slots = ptr::slice_from_raw_parts_mut(first, chunk_len(chunk));
+                // SAFETY: it came out of a box of that many places in `claim`, and nobody borrows a slab that is dropped.
+                drop(unsafe { Box::from_raw(slots) });
+            }
+        }
+    }
+}
+
+#[inline(always)]
 fn chunk_len(chunk: usize) -> usize {
     1 << (SMALLEST as usize + (chunk >> ALIKE))
 }

@@ -21,7 +21,7 @@
 //! | slow | the lane, tickets, `ready()`, removers: slow/ | |
 
 use crate::bay::Bay;
-use crate::gate::Stripe;
+use crate::gate::{Gates, Stripe};
 use crate::name::PeerId;
 use crate::note::{Note, Notes};
 use crate::queue::{DRAINED, Link, Node, REPORTED, WANTED};
@@ -49,6 +49,8 @@ pub(crate) struct Slot<T: Transport> {
     wanted: AtomicU64,
     /// The table this slot is a part of. Valid while the slot is counted: each life holds one strong reference.
     home: *const Shared<T>,
+    /// On the word's line: a lease finds its stripe while it still waits for the word.
+    gates: Gates,
     bays: [Bay<T::Connection>; 2],
     link: CachePadded<Link<Slot<T>>>,
     references: AtomicUsize,
@@ -96,8 +98,9 @@ impl<T: Transport> Slot<T> {
             version: AtomicU32::new(0),
             index,
             wanted: AtomicU64::new(0),
-            bays: [Bay::empty(stripes), Bay::empty(stripes)],
             home,
+            gates: Gates::closed(stripes),
+            bays: [Bay::empty(), Bay::empty()],
             link: CachePadded::new(Link::new()),
             references: AtomicUsize::new(0),
             record: RecordCell::empty(),
@@ -148,6 +151,11 @@ impl<T: Transport> Slot<T> {
 
     pub(crate) fn bay(&self, bay: usize) -> &Bay<T::Connection> {
         &self.bays[bay]
+    }
+
+    /// Those of the bays, by their number.
+    pub(crate) fn gates(&self) -> &Gates {
+        &self.gates
     }
 
     /// Whether the peer is Ready and has not answered for a heartbeat's interval.
@@ -202,7 +210,7 @@ impl<T: Transport> Slot<T> {
                 return Err(seen);
             }
             let Some(bay) = seen.bay() else { return Err(seen) };
-            if let Some(place) = self.bays[bay].gate.enter(stripe) {
+            if let Some(place) = self.gates.enter(bay, stripe) {
                 let entered = Entered { word: seen, stripe: NonNull::from(place) };
                 // The second look: a gate that was reopened may have admitted us to a later generation. Relaxed would do,
                 // because the entering CAS acquired the reopening.
@@ -214,8 +222,7 @@ impl<T: Transport> Slot<T> {
                     }
                     return Ok(entered);
                 }
-                // SAFETY: we entered this slot just now, and leave it once.
-                unsafe { Slot::leave(NonNull::from(self), entered) };
+                self.leave_at_once(entered);
                 seen = now;
             } else {
                 let now = self.word();
@@ -223,6 +230,13 @@ impl<T: Transport> Slot<T> {
                 seen = now;
             }
         }
+    }
+
+    /// Off the path of who is admitted.
+    #[cold]
+    fn leave_at_once(&self, entered: Entered) {
+        // SAFETY: called once, by who entered this slot just now.
+        unsafe { Slot::leave(NonNull::from(self), entered) };
     }
 
     /// Leaves the bay that was entered.
@@ -236,7 +250,7 @@ impl<T: Transport> Slot<T> {
         // SAFETY: the bay is not drained while the caller is inside, and holds a reference of the slot until it is; the
         // stripe is a part of that bay's gate. Ends if: a gate gives up its stripes before the slab is gone.
         let (slot_now, stripe) = unsafe { (slot.as_ref(), entered.stripe.as_ref()) };
-        if slot_now.bays[bay].gate.leave(stripe) {
+        if slot_now.gates.leave(bay, stripe) {
             // SAFETY: the last one out; the bay keeps its reference until the driver takes the bit set here.
             unsafe { Slot::drained(slot, bay) };
         }
@@ -260,7 +274,7 @@ impl<T: Transport> Slot<T> {
     /// Whether anybody took a lease or asked for one since this was last called.
     pub(crate) fn take_marks(&self) -> bool {
         let asked = self.asked.swap(false, Ordering::Relaxed);
-        self.bays.iter().filter(|bay| bay.gate.take_marks()).count() > 0 || asked
+        self.gates.take_marks() || asked
     }
 
     /// Asks for one reconnect after the failure of `generation`. The caller keeps the slot alive. Never waits.

@@ -14,7 +14,7 @@ use crate::shared::{Registration, Shared, ShutdownRequest};
 use crate::shutdown;
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Group, Slow, locked};
-use crate::state::{Generation, Phase};
+use crate::state::{Generation, Phase, Word};
 use crate::sync::{AtomicUsize, Ordering, caught};
 use crate::transport::{Address, DataPlane, Transport, TransportError};
 use crate::wait::{Cell, Pending};
@@ -249,16 +249,22 @@ impl<T: Transport> PeerTable<T> {
     /// [`NotReady`]; nothing was sent. `Reason::Unknown` if the id's peer is gone, or the id was never one.
     #[inline]
     pub fn lease_by_id(&self, id: PeerId) -> Result<Lease<T>, NotReady> {
-        let shared = self.shared();
-        let unknown = NotReady::nobody(Reason::Unknown);
-        let slot = shared.slab.place(id.index).ok_or(unknown)?;
-        match slot.enter_by_id(id.version, stripe_of_thread()) {
-            Some(Ok(entered)) => Ok(Lease::of(slot, entered)),
-            Some(Err(word)) => match shared.upgrade(id) {
-                Some(slot) => Err(slot.refuse(word)),
-                None => Err(unknown),
-            },
-            None => Err(unknown),
+        let entered = self.shared().slab.place(id.index).and_then(|slot| {
+            let entered = slot.enter_by_id(id.version, stripe_of_thread())?;
+            Some(entered.map(|entered| Lease::of(slot, entered)))
+        });
+        match entered {
+            Some(Ok(lease)) => Ok(lease),
+            Some(Err(word)) => Err(self.refuse_by_id(id, word)),
+            None => Err(NotReady::nobody(Reason::Unknown)),
+        }
+    }
+
+    #[cold]
+    fn refuse_by_id(&self, id: PeerId, word: Word) -> NotReady {
+        match self.shared().upgrade(id) {
+            Some(slot) => slot.refuse(word),
+            None => NotReady::nobody(Reason::Unknown),
         }
     }
 

@@ -36,13 +36,13 @@
 //!
 //! # The gate, and why the word is read twice
 //!
-//! A bay's gate (`gate.rs`) is S stripes `[CLOSED:1 | leases:63]`, a cache line each, and `left`, the stripes not yet empty and
-//! CLOSED. A lease (`Slot::enter_if`): load the word; Ready(g, b)? CAS a stripe of bay b from v to v + 1 while it is not CLOSED;
+//! A bay's gate (`gate.rs`) is S stripes `[CLOSED:1 | leases:63]`, a cache line each that the slot's two bays share, and `left`,
+//! the stripes not yet empty and CLOSED. A lease (`Slot::enter_if`): load the word; Ready(g, b)? CAS a stripe of bay b from v to v + 1 while it is not CLOSED;
 //! load the word again; unchanged? Then use the connection, and leave by one `fetch_sub` on *that* stripe, from any thread.
 //!
 //! 4. **Permission and count are one word**, so every entry comes before CLOSED in the stripe's order or does not happen.
 //!    After CLOSED the count only falls, so exactly one RMW brings the stripe to CLOSED with nobody inside, and exactly one of
-//!    those brings `left` to zero: the last leaver (`Gate::leave`) or the closer (`Gate::close`). Nothing here needs `SeqCst`.
+//!    those brings `left` to zero: the last leaver (`Gates::leave`) or the closer (`Gates::close`). Nothing here needs `SeqCst`.
 //!    Mutants `enter-adds-then-undoes` (a stripe reaches zero more than once) and `leave-on-the-threads-stripe`
 //!    (`bays::a_lease_leaves_on_the_stripe_it_entered`).
 //! 5. **Every use comes before the close.** Use → leave (Release) → the last one's fence or the closer's RMW (Acquire) → RMW on

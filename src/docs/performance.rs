@@ -17,7 +17,7 @@
 //! | every other change of a peer | its mutex, about a dozen small allocations before it, one record | |
 //! | a step of the driver | one peer's mutex, tried; handing a job to a pool, which may start a thread | |
 //! | insert | one slot, one path of the names; now and then room for as many slots as there are. [`insert_many`](crate::PeerTable::insert_many) replaces the names once | |
-//! | memory of a peer | two bays of one pair of cache lines per stripe, and one record | [`stripes`](crate::Builder::stripes) |
+//! | memory of a peer | one pair of cache lines per stripe, two bays, and one record | [`stripes`](crate::Builder::stripes) |
 //!
 //! A stripe belongs to a thread by the order in which threads first lease anything in the process, modulo the number of stripes.
 //! So the first S threads never share one; threads that come and go use the numbers up, and later ones may collide.

@@ -293,6 +293,7 @@ impl<T: Transport> Locked<'_, T> {
         // SAFETY: the bay is Reserved: it was Free, so its gate is closed and drained and its connection taken; the mutex
         // is held. Ends if: a bay becomes Free before its connection is taken.
         unsafe { self.slot.bay(bay).fill(connection) };
+        self.slot.gates().open(bay);
         self.slow.bays[bay] = Place::Live(generation);
         std::mem::forget(SlotRef::of(self.slot)); // the bay's own, given back when its connection is taken
         self.connect_returned(generation);
@@ -472,7 +473,7 @@ impl<T: Transport> Locked<'_, T> {
             };
             counts(place).then(|| ReadyError::Undrained {
                 peer: self.slow.name.clone(),
-                leases: self.slot.bay(bay).gate.users(),
+                leases: self.slot.gates().users(bay),
                 transfers,
                 oldest: self.now.duration_since(since),
                 closing: matches!(place, Place::Closing(_)),

@@ -45,7 +45,7 @@ impl<T: Transport> Locked<'_, T> {
 
     fn is_in_use(&self) -> bool {
         let (running, quarantined) = self.slot.in_flight.counts();
-        let leased = (0..2).any(|bay| self.slot.bay(bay).gate.users() > 0);
+        let leased = (0..2).any(|bay| self.slot.gates().users(bay) > 0);
         let waited_for = Arc::strong_count(&self.slow.cell) > 1;
         let granted = self.slot.grants.load(Ordering::Relaxed) > 0;
         leased || granted || waited_for || running + quarantined > 0 || self.slow.connect.is_some()

@@ -357,7 +357,7 @@ impl<T: Transport> Locked<'_, T> {
             debug_assert_ne!(self.word().bay(), Some(bay), "the word moves before the gate closes");
             self.slow.bays[bay] =
                 Place::Draining(Draining { generation, since: self.now, why, drained: false, overdue: false });
-            if self.slot.bay(bay).gate.close() {
+            if self.slot.gates().close(bay) {
                 self.after.events |= DRAINED << bay;
             }
         }

@@ -15,7 +15,7 @@ use crate::wire::Message;
 use decode::Decode;
 use peerage::transport::Counting;
 use peerage::transport::tcp::{BindError, Tcp, TcpAddress};
-use peerage::{Backoff, PeerName};
+use peerage::{Backoff, Breaker, PeerName};
 use prefill::Prefill;
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
@@ -189,12 +189,12 @@ fn peer_name(name: &str) -> Result<PeerName, String> {
 }
 
 fn policy(setup: &Setup) -> Policy {
-    let backoff = match setup.constant_retry {
-        None => Backoff::default(),
-        // Every connection counts as stable, so the delay never grows.
-        Some(delay) => Backoff { base: delay, cap: delay, min_stable: Duration::from_nanos(1) },
+    let (backoff, breaker) = match setup.constant_retry {
+        None => (Backoff::default(), Some(Breaker::default())),
+        // Every connection counts as stable, so the delay never grows. No breaker: so many failures so soon would open it.
+        Some(delay) => (Backoff { base: delay, cap: delay, min_stable: Duration::from_nanos(1) }, None),
     };
-    Policy { connect_timeout: Duration::from_secs(2), backoff }
+    Policy { connect_timeout: Duration::from_secs(2), backoff, breaker }
 }
 
 /// Resets the connections that one peer, or every peer, has made to us.

@@ -15,7 +15,7 @@ mod watched;
 use crate::lines::Counts;
 use ::peerage::transport::Counting;
 use ::peerage::transport::tcp::{Tcp, TcpAddress};
-use ::peerage::{Backoff, Generation, Grant, PeerName, Region, RemoteSlice, Slice, Transfer, Transport};
+use ::peerage::{Backoff, Breaker, Generation, Grant, PeerName, Region, RemoteSlice, Slice, Transfer, Transport};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -98,6 +98,8 @@ pub(crate) struct RequestTimedOut;
 pub(crate) struct Policy {
     pub(crate) connect_timeout: Duration,
     pub(crate) backoff: Backoff,
+    /// Of this library alone.
+    pub(crate) breaker: Option<Breaker>,
 }
 
 pub(crate) fn open(

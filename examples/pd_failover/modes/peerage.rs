@@ -21,6 +21,7 @@ impl Peerage {
         let table = PeerTable::builder(net)
             .connect_timeout(policy.connect_timeout)
             .backoff(policy.backoff)
+            .breaker(policy.breaker)
             .build()
             .map_err(|error| error.to_string())?;
         let peers = table.insert_many(peers.iter().cloned()).map_err(|error| error.to_string())?;

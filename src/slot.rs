@@ -29,7 +29,7 @@ use crate::record::RecordCell;
 use crate::shared::Shared;
 use crate::slow::Slow;
 use crate::state::{Generation, Phase, Word};
-use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, fence};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Crossing, Mutex, Ordering, fence};
 use crate::transfer::InFlight;
 use crate::transport::Transport;
 use crossbeam_utils::CachePadded;
@@ -44,6 +44,7 @@ use std::sync::atomic::AtomicBool;
 #[repr(C, align(128))]
 pub(crate) struct Slot<T: Transport> {
     word: AtomicU64,
+    looks: Crossing,
     version: AtomicU32,
     index: u32,
     wanted: AtomicU64,
@@ -96,6 +97,7 @@ impl<T: Transport> Slot<T> {
         Slot {
             word: AtomicU64::new(Word::new(Generation(0), Phase::Removed).bits()),
             version: AtomicU32::new(0),
+            looks: Crossing::new(),
             index,
             wanted: AtomicU64::new(0),
             home,
@@ -136,6 +138,7 @@ impl<T: Transport> Slot<T> {
     }
 
     pub(crate) fn word(&self) -> Word {
+        self.looks.pass();
         Word::from_bits(self.word.load(Ordering::Acquire))
     }
 

@@ -73,6 +73,20 @@ mod imp {
         pub(crate) fn touch(&self) {}
     }
 
+    /// Where a model must try every order of the threads; nothing at all outside of models.
+    #[derive(Debug)]
+    pub(crate) struct Crossing;
+
+    impl Crossing {
+        #[inline(always)]
+        pub(crate) fn new() -> Self {
+            Crossing
+        }
+
+        #[inline(always)]
+        pub(crate) fn pass(&self) {}
+    }
+
     /// A mutex that a panicking holder does not poison: what it guards is valid between any two statements, or the
     /// panic came from user code, which never runs under it.
     #[derive(Debug, Default)]
@@ -149,6 +163,22 @@ mod imp {
     impl Drop for Tracked {
         fn drop(&mut self) {
             self.0.with_mut(|_| ());
+        }
+    }
+
+    /// loom switches threads before an access that depends on the last one of the same atomic, and remembers only the last:
+    /// a thread that loads a word before it changes it hides, by its own load, the loads of others before that one. Here
+    /// every look depends on every other. Relaxed, and a location of its own: it orders nothing.
+    #[derive(Debug)]
+    pub(crate) struct Crossing(AtomicUsize);
+
+    impl Crossing {
+        pub(crate) fn new() -> Self {
+            Crossing(AtomicUsize::new(0))
+        }
+
+        pub(crate) fn pass(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 

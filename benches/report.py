@@ -27,7 +27,7 @@ def main():
     sections = {
         "bounds": bounds([line for line in lines if line["case"] == "bound"]),
         "threads": threads(of("lease", section="threads")),
-        "losing": losing(of("lease", section="threads")),
+        "losing": losing(of("lease", section="threads") + of("lease", section="peers")),
         "reconnecting": reconnecting(of("lease", section="reconnecting")),
         "peers": peers(of("lease", section="peers")),
         "tail": tail(of("tail")),
@@ -123,7 +123,7 @@ def threads(lines):
     counts = unique(line["threads"] for line in lines)
     head = ["ns per lease and thread", "1 thread", "in floors"]
     for count in counts[1:]:
-        head += [f"{count} threads, one peer", "in its 1 thread", f"{count} threads, a peer each"]
+        head += [f"{count} threads, one peer", "in that of 1 thread", f"{count} threads, a peer each"]
     rows = []
     for case in unique(line["case"] for line in lines):
         get = lambda key="value", **want: cell(lines, key, case=case, **want)
@@ -137,17 +137,18 @@ def threads(lines):
 
 
 def losing(lines):
-    """Whatever is cheaper than a lease in the same setting."""
+    """Each way to a lease for which something else is cheaper in the same setting."""
     rows = []
-    for setting in unique((line["threads"], line["pick"]) for line in lines):
-        here = [line for line in lines if (line["threads"], line["pick"]) == setting and line["value"]]
-        for line in sorted(here, key=lambda line: line["value"]):
-            slower = [ours for ours in here if ours["case"] in OURS and ours["value"] > line["value"]]
-            if line["case"].startswith("peerage") or line["case"] == "floor" or not slower:
-                continue
-            than = ", ".join(f'{ours["case"]} ({number(ours["value"])})' for ours in slower)
-            rows.append([line["case"], number(line["value"]), f"{setting[0]}, {setting[1]}", than])
-    return table(["cheaper", "ns", "threads", "than"], rows)
+    setting = lambda line: (line["threads"], line["peers"], line["pick"])
+    for ours in (line for line in lines if line["case"] in OURS and line["value"]):
+        theirs = [line for line in lines if setting(line) == setting(ours) and line["value"]]
+        theirs = [line for line in theirs if line["value"] < ours["value"] and line["case"] != "floor"]
+        cheaper = [line for line in theirs if not line["case"].startswith("peerage")]
+        if cheaper:
+            shown = sorted(cheaper, key=lambda line: line["value"])
+            names = ", ".join(f'{line["case"]} {number(line["value"])}' for line in shown)
+            rows.append([ours["case"], number(ours["value"]), ours["threads"], f'{ours["peers"]:,}, {ours["pick"]}', names])
+    return table(["dearer", "ns", "threads", "peers", "than"], rows)
 
 
 def reconnecting(lines):
@@ -202,9 +203,10 @@ def failover(runs):
     for run in runs:
         for when in ("quiet", "reconnecting"):
             column = run["latency_us"][when]
-            row = [run["mode"], when, number(column["n"]), *(number(column[key]) for key in ("p50", "p99", "p999"))]
+            came = f'{100 * run["ok"] / run["requests"]:.0f} %'
+            row = [run["mode"], when, came, number(column["n"]), *(number(column[key]) for key in ("p50", "p99", "p999"))]
             rows.append(row + [share(column), run["duplicate_connects"], f'{run["recovered"]} of {run["recoverable"]}'])
-    head = ["us per notification to a healthy peer", "meanwhile", "sends", "p50", "p99", "p99.9"]
+    head = ["us per notification to a healthy peer", "meanwhile", "requests that came through", "sends", "p50", "p99", "p99.9"]
     return table(head + ["later than half a connect", "duplicate connects", "recovered"], rows)
 
 

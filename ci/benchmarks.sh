@@ -19,9 +19,15 @@ broken=0
 duration=20
 [ -z "$quick" ] || duration=5
 
+command -v valgrind >/dev/null || {
+    echo 'valgrind is not installed: ci/install.sh' >&2
+    exit 1
+}
+load=$(cut -d' ' -f1 /proc/loadavg) # before this script's own builds
 cargo build --release --example pd_failover
 cargo bench --no-run
-python3 - "$out/machine.json" <<'PY'
+rm -rf target/criterion # cases that are no more
+python3 - "$out/machine.json" "$load" <<'PY'
 import json, os, platform, subprocess, sys, time
 from pathlib import Path
 
@@ -37,12 +43,12 @@ virtual = "hypervisor" in Path("/proc/cpuinfo").read_text()
 facts = {
     "processor": f"{cpu[0] if cpu else platform.machine()}, {len(os.sched_getaffinity(0))} cores{', virtual machine' if virtual else ''}",
     "caches": ", ".join(caches) or "not known",
-    "kernel": platform.release(),
+    "kernel": platform.release().split("-")[0],
     "rustc": said("rustc", "--version"),
     "allocator": f"the system's ({' '.join(platform.libc_ver())})",
     "commit": said("git", "rev-parse", "--short", "HEAD") + (" and changes" if said("git", "status", "--porcelain", "src") else ""),
     "date": time.strftime("%Y-%m-%d"),
-    "load when it began": f"{os.getloadavg()[0]:.2f} processes",
+    "load when it began": f"{sys.argv[2]} processes",
 }
 Path(sys.argv[1]).write_text(json.dumps(facts))
 PY
@@ -51,16 +57,12 @@ for bench in lease tail recovery; do
     printf '\n=== %s (after %ss)\n' "$bench" "$SECONDS"
     cargo bench --quiet --bench "$bench" -- --check $quick --json "$out/$bench.jsonl" || broken=1
 done
-if [ -e benches/scale ]; then
-    printf '\n=== scale (after %ss)\n' "$SECONDS"
-    cargo bench --quiet --bench scale -- --check --json "$out/scale.jsonl" || broken=1
-fi
+printf '\n=== scale (after %ss)\n' "$SECONDS"
+cargo bench --quiet --bench scale -- --check --json "$out/scale.jsonl" || broken=1
 printf '\n=== operations (after %ss)\n' "$SECONDS"
 cargo bench --quiet --bench operations -- --json "$out/operations.jsonl"
-if command -v valgrind >/dev/null; then
-    printf '\n=== instructions (after %ss)\n' "$SECONDS"
-    ci/callgrind.sh --json "$out/callgrind.jsonl" || broken=1
-fi
+printf '\n=== instructions (after %ss)\n' "$SECONDS"
+ci/callgrind.sh --json "$out/callgrind.jsonl" || broken=1
 printf '\n=== pd_failover --compare (after %ss)\n' "$SECONDS"
 cargo run --quiet --release --example pd_failover -- --compare --json --duration "$duration" \
     >"$out/failover.json" || broken=1

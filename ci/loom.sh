@@ -21,6 +21,10 @@ models() {
 }
 
 if [ "${1:-}" != --mutants ]; then
+    if [ "$(models -- --list "$@" | grep -c ': test$')" -eq 0 ]; then
+        echo "no model has a name like that: $*" >&2
+        exit 2
+    fi
     models -- --test-threads 2 "$@"
     exit
 fi
@@ -84,11 +88,13 @@ apply() {
 
 # A model that no mutant has failed proves nothing, and a mutant that is not in the table is not found.
 complete() {
-    local named name status=0
+    local named name listed status=0
+    listed=$(cd "$work" && models -- --list 2>/dev/null | sed -n 's/: test$//p')
+    [ -n "$listed" ] || { echo 'the models do not build' >&2; return 1; }
     named=$(cat "$root"/loom-tests/mutants/*.mutant | sed -n 's/^model: //p')
     while IFS= read -r name; do
         grep -qxF "$name" <<<"$named" || { echo "no mutant must fail the model $name" >&2; status=1; }
-    done < <(cd "$work" && models -- --list 2>/dev/null | sed -n 's/: test$//p')
+    done <<<"$listed"
     for name in "$root"/loom-tests/mutants/*.mutant; do
         name=$(basename "$name" .mutant)
         grep -qF "\`$name\`" "$root/loom-tests/README.md" || { echo "README.md does not list the mutant $name" >&2; status=1; }
@@ -121,7 +127,14 @@ for mutant; do
             >"$out" 2>&1 || status=$?
         case $status in
         0) verdict=SURVIVED ;;
-        101) verdict=caught said=$(sed -n '/panicked at/{n;p;q;}' "$out") ;;
+        101)
+            said=$(sed -n '/panicked at/{n;p;q;}' "$out")
+            case $said in
+            '') verdict='no panic' ;;
+            *'maximum number of branches'*) verdict='no end' ;;
+            *) verdict=caught ;;
+            esac
+            ;;
         124) verdict='no end' ;;
         *) verdict="status $status" ;;
         esac

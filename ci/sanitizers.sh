@@ -73,7 +73,10 @@ thread() {
 }
 
 case ${1:-both} in
-both) address && thread ;;
+both)
+    address
+    thread
+    ;;
 address | thread) "$1" ;;
 *)
     sed -n '2,6s/^# //p' "$0" >&2

@@ -29,12 +29,15 @@ pub(crate) struct Gates {
     left: [AtomicU32; 2],
 }
 
-/// Where a lease is counted. It remembers this place, so that leaving looks up nothing.
+/// Where leases are counted.
 pub(crate) struct Stripe(CachePadded<Counts>);
+
+/// Those in one bay, of one stripe. A lease remembers where it was counted, so that leaving looks up nothing.
+pub(crate) struct Leases(AtomicU64);
 
 /// One cache line.
 struct Counts {
-    leases: [AtomicU64; 2],
+    leases: [Leases; 2],
     // A hint beside the counts, on the line that the entrant has just written, so that it costs one store. Relaxed, and no
     // atomic that loom sees: nothing is freed because of it. Whoever decides that a peer is idle removes it like any other,
     // and the count keeps the connection open for a lease whose mark was not seen yet. No mark is lost: it is taken by a
@@ -44,12 +47,13 @@ struct Counts {
 
 impl Stripe {
     fn closed() -> Self {
-        let leases = [const { CLOSED }; 2].map(AtomicU64::new);
+        let leases = [CLOSED; 2].map(|closed| Leases(AtomicU64::new(closed)));
         Stripe(CachePadded::new(Counts { leases, used: AtomicBool::new(false) }))
     }
 
+    /// Of one bay.
     #[inline(always)]
-    fn leases(&self, bay: usize) -> &AtomicU64 {
+    pub(crate) fn leases(&self, bay: usize) -> &Leases {
         &self.0.leases[bay]
     }
 
@@ -60,6 +64,19 @@ impl Stripe {
     }
 }
 
+impl Leases {
+    /// Leaves. True: the stripe is CLOSED and this was the last one out of it; the caller goes on with [`Gates::last_out`].
+    /// Otherwise it must not touch the slot again: its memory may be somebody else's, or nobody's.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn leave(&self) -> bool {
+        // ord! Release: this lease's use of the connection comes before the close. Pairs with the fence in `last_out` and
+        //      with the Acquire half of `close`.
+        //      model: bays::every_use_precedes_the_close_one_stripe   fails if: relaxed-leave
+        self.0.fetch_sub(1, Ordering::Release) == CLOSED | 1
+    }
+}
+
 impl Gates {
     /// Two closed gates with nobody inside. `stripes` is a power of two.
     pub(crate) fn closed(stripes: usize) -> Self {
@@ -67,11 +84,11 @@ impl Gates {
         Gates { stripes: (0..stripes).map(|_| Stripe::closed()).collect(), left: [0; 2].map(AtomicU32::new) }
     }
 
-    /// Enters `bay` unless CLOSED, on the stripe of any number; what it answers must be given to `leave`.
+    /// Enters `bay` unless CLOSED, on the stripe of any number; who is answered must leave its count of that bay.
     #[inline(always)]
     pub(crate) fn enter(&self, bay: usize, stripe: u32) -> Option<&Stripe> {
         let entered = &self.stripes[stripe as usize & (self.stripes.len() - 1)];
-        let stripe = entered.leases(bay);
+        let stripe = &entered.leases(bay).0;
         // ord! Acquire on every look: a CLOSED stripe must bring the word that moved on before it, else "retry while the
         //      word reads Ready" never ends. Pairs with the AcqRel close.
         //      model: bays::every_use_precedes_the_close_one_stripe   fails if: relaxed-look
@@ -88,22 +105,10 @@ impl Gates {
         None
     }
 
-    /// Leaves the stripe of `bay` that was entered. True: this was the last one out of a closed gate; the caller signals
-    /// DRAINED. Otherwise the caller must not touch the slot again: its memory may be somebody else's.
-    #[inline(always)]
-    #[must_use]
-    pub(crate) fn leave(&self, bay: usize, entered: &Stripe) -> bool {
-        // ord! Release: this lease's use of the connection comes before the close. Pairs with the fence below and with the
-        //      Acquire half of `close`.
-        //      model: bays::every_use_precedes_the_close_one_stripe   fails if: relaxed-leave
-        if entered.leases(bay).fetch_sub(1, Ordering::Release) != CLOSED | 1 {
-            return false;
-        }
-        self.last_out(bay)
-    }
-
+    /// After the last one left a CLOSED stripe of `bay`. True: nobody is in any of them; the caller signals DRAINED.
     #[cold]
-    fn last_out(&self, bay: usize) -> bool {
+    #[must_use]
+    pub(crate) fn last_out(&self, bay: usize) -> bool {
         // ord! Acquire: the uses of all who left this stripe before, handed on by the RMW on `left`.
         //      model: bays::every_held_lease_precedes_the_close   fails if: no-fence-on-last
         fence(Ordering::Acquire);
@@ -162,7 +167,7 @@ impl Gates {
     }
 
     fn of(&self, bay: usize) -> impl Iterator<Item = &AtomicU64> {
-        self.stripes.iter().map(move |stripe| stripe.leases(bay))
+        self.stripes.iter().map(move |stripe| &stripe.leases(bay).0)
     }
 }
 
@@ -204,6 +209,11 @@ pub(crate) fn stripe_of_thread() -> u32 {
 mod tests {
     use super::*;
 
+    /// As `Slot::leave` does it.
+    fn leave(gates: &Gates, bay: usize, entered: &Stripe) -> bool {
+        entered.leases(bay).leave() && gates.last_out(bay)
+    }
+
     #[test]
     fn a_closed_gate_admits_nobody_and_the_last_one_out_is_told() {
         let gates = Gates::closed(4);
@@ -211,12 +221,12 @@ mod tests {
         gates.open(1);
         let [first, second, other] = [0, 0, 7].map(|stripe| gates.enter(1, stripe).expect("the gate is open"));
         assert_eq!(gates.users(1), 3);
-        assert!(!gates.leave(1, first));
+        assert!(!leave(&gates, 1, first));
         assert!(!gates.close(1));
         assert!(!gates.close(1), "closing again changes nothing");
         assert!(gates.enter(1, 1).is_none());
-        assert!(!gates.leave(1, other), "one is still inside");
-        assert!(gates.leave(1, second));
+        assert!(!leave(&gates, 1, other), "one is still inside");
+        assert!(leave(&gates, 1, second));
         gates.open(1);
         assert!(gates.close(1), "nobody inside: the closer is told");
     }
@@ -229,8 +239,8 @@ mod tests {
         assert!(!gates.close(0));
         let new = gates.enter(1, 0).expect("the gate is open");
         assert_eq!([0, 1].map(|bay| gates.users(bay)), [1, 1]);
-        assert!(!gates.leave(1, new) && gates.close(1), "the last one of the second bay has left it");
-        assert!(gates.leave(0, old));
+        assert!(!leave(&gates, 1, new) && gates.close(1), "the last one of the second bay has left it");
+        assert!(leave(&gates, 0, old));
     }
 
     #[test]

@@ -73,6 +73,7 @@ impl<T: Transport> Slab<T> {
                 let first = (*made as u32) << PLACE_BITS;
                 let new = first..first + chunk_len(*made) as u32;
                 let slots: Box<[Slot<T>]> = new.clone().map(&make).collect();
+                // Release: publishes the places to `chunk`, which acquires. loom does not see the slab (loom-tests/README.md).
                 null.store(Box::into_raw(slots).cast(), Ordering::Release);
                 *made += 1;
                 lock(&self.free).extend(new.rev());

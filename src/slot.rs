@@ -21,7 +21,7 @@
 //! | slow | the lane, tickets, `ready()`, removers: slow/ | |
 
 use crate::bay::Bay;
-use crate::gate::{Gates, Stripe};
+use crate::gate::{Gates, Leases};
 use crate::name::PeerId;
 use crate::note::{Note, Notes};
 use crate::queue::{DRAINED, Link, Node, REPORTED, WANTED};
@@ -214,7 +214,7 @@ impl<T: Transport> Slot<T> {
             }
             let Some(bay) = seen.bay() else { return Err(seen) };
             if let Some(place) = self.gates.enter(bay, stripe) {
-                let entered = Entered { word: seen, stripe: NonNull::from(place) };
+                let entered = Entered { word: seen, counted: NonNull::from(place.leases(bay)) };
                 // The second look: a gate that was reopened may have admitted us to a later generation. Relaxed would do,
                 // because the entering CAS acquired the reopening.
                 //      model: bays::every_use_precedes_the_close_one_stripe   fails if: no-second-look
@@ -238,7 +238,7 @@ impl<T: Transport> Slot<T> {
     /// Off the path of who is admitted.
     #[cold]
     fn leave_at_once(&self, entered: Entered) {
-        // SAFETY: called once, by who entered this slot just now.
+        // SAFETY: called once, by who entered this slot just now, and who has it by a handle or out of a borrowed table.
         unsafe { Slot::leave(NonNull::from(self), entered) };
     }
 
@@ -246,15 +246,26 @@ impl<T: Transport> Slot<T> {
     ///
     /// # Safety
     /// The caller entered this slot, was answered `entered`, and leaves for the first time. Unless it holds a counted
-    /// reference, it must not use the slot afterwards.
+    /// reference or borrows the table, whose slab keeps every place, it must not use the slot afterwards.
     #[inline(always)]
     pub(crate) unsafe fn leave(slot: NonNull<Self>, entered: Entered) {
-        let bay = entered.bay();
         // SAFETY: the bay is not drained while the caller is inside, and holds a reference of the slot until it is; the
-        // stripe is a part of that bay's gate. Ends if: a gate gives up its stripes before the slab is gone.
-        let (slot_now, stripe) = unsafe { (slot.as_ref(), entered.stripe.as_ref()) };
-        if slot_now.gates.leave(bay, stripe) {
-            // SAFETY: the last one out; the bay keeps its reference until the driver takes the bit set here.
+        // count is a part of the slot's gates. It is an atomic and borrowed alone, so it may be freed as soon as it fell.
+        // Ends if: gates give up their stripes before the slab is gone.
+        if unsafe { entered.counted.as_ref() }.leave() {
+            // SAFETY: the last one out of a stripe; the bay keeps its reference until the driver takes the bit that is set
+            // here, or by the last one out of another stripe, who waits for `left` to be counted down here.
+            unsafe { Slot::last_out(slot, entered.bay()) };
+        }
+    }
+
+    /// # Safety
+    /// The caller was the last one out of a CLOSED stripe of `bay`.
+    #[cold]
+    unsafe fn last_out(slot: NonNull<Self>, bay: usize) {
+        // SAFETY: the caller's.
+        if unsafe { slot.as_ref() }.gates.last_out(bay) {
+            // SAFETY: the gate is drained; the bay keeps its reference until the driver takes the bit set here.
             unsafe { Slot::drained(slot, bay) };
         }
     }
@@ -356,7 +367,7 @@ impl<T: Transport> Drop for TellOnDrop<'_, T> {
 #[derive(Clone, Copy)]
 pub(crate) struct Entered {
     pub(crate) word: Word,
-    stripe: NonNull<Stripe>,
+    counted: NonNull<Leases>,
 }
 
 impl Entered {

@@ -32,20 +32,31 @@ fn is_test(path: &str) -> bool {
     })
 }
 
+/// Comments, each with its lines joined.
+fn notes(text: &str) -> Vec<String> {
+    let mut notes = vec![String::new()];
+    for line in text.lines().map(str::trim_start) {
+        match line.strip_prefix("//") {
+            Some(comment) => notes.last_mut().unwrap().push_str(&format!(" {}", comment.trim())),
+            None => notes.push(String::new()),
+        }
+    }
+    notes
+}
+
 #[test]
 fn every_ordering_note_names_models_and_mutants_that_exist() {
     let mut checked = 0;
     for file in files("src") {
-        let text = fs::read_to_string(&file).unwrap();
-        for line in text.lines().map(str::trim_start).filter(|line| line.starts_with("//")) {
-            if let Some((_, cited)) = line.split_once(" model: ") {
+        for note in notes(&fs::read_to_string(&file).unwrap()) {
+            for cited in note.split(" model: ").skip(1) {
                 let model = cited.split_whitespace().next().unwrap().trim_end_matches(['.', ',']);
                 assert!(is_test(model), "{}: no model {model}", file.display());
-                checked += 1;
-            }
-            let Some((_, cited)) = line.split_once("fails if: ") else { continue };
-            for mutant in cited.split([',', ' ', '.']).filter(|cited| cited.contains('-')) {
-                assert!(is_mutant(mutant.trim()), "{}: no mutant {mutant}", file.display());
+                let Some((_, mutants)) = cited.split_once("fails if: ") else { continue };
+                for mutant in mutants.split([',', ' ', '.']).map(str::trim).filter(|cited| cited.contains('-')) {
+                    assert!(is_mutant(mutant), "{}: no mutant {mutant}", file.display());
+                    checked += 1;
+                }
                 checked += 1;
             }
         }

@@ -1,5 +1,6 @@
 //! Costs at one size, in microseconds of CPU time: medians of rounds.
 
+use crate::median::median;
 use crate::wire::{Anywhere, Wire};
 use crate::{cpu, fill, names};
 use peerage::{PeerTable, Removed};
@@ -60,7 +61,7 @@ pub(crate) fn at(peers: usize) -> Result<Costs, Box<dyn Error>> {
     // A step that shares no factor with any size: every name in turn, no two neighbours.
     let any_name = lookups(&table, |n| names[n * 7_919 % names.len()].as_str());
     drop(all);
-    let [insert, remove, cycle] = [insert, remove, cycle].map(median);
+    let [insert, remove, cycle] = [insert, remove, cycle].map(middle);
     Ok(Costs { fill, insert, remove, cycle, hot_name, any_name, worst })
 }
 
@@ -83,14 +84,13 @@ fn lookups<'a>(table: &PeerTable<Wire>, name: impl Fn(usize) -> &'a str) -> f64 
         }
         (cpu::of_thread() - before) / LOOKUPS as f64
     };
-    median((0..ROUNDS).map(round).collect())
+    middle((0..ROUNDS).map(round))
 }
 
 fn far() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+fn middle(values: impl IntoIterator<Item = f64>) -> f64 {
+    median(values).expect("there are rounds")
 }

@@ -1,17 +1,22 @@
-//! What a table costs as it grows: `cargo bench --bench scale`; `-- --check` ends with status 1 when a bound is broken,
-//! `-- --json FILE` also writes one line per number.
+//! What a table costs as it grows: `cargo bench --bench scale`. With `-- --check` exit status 1 when a bound is broken, with
+//! `-- --json FILE` a line for each number.
 //!
 //! Costs are CPU time: of the calling thread, pinned, and of the whole process where other threads work too. Growth is
 //! judged as a ratio within the run, and by what is allocated. Memory is measured in a process per size (memory.rs).
 
 mod cost;
 mod cpu;
+#[path = "../common/lines.rs"]
+mod lines;
+#[path = "../common/median.rs"]
+mod median;
 mod memory;
 mod report;
 #[path = "../common/wire.rs"]
 mod wire;
 
 use cost::Costs;
+use lines::Lines;
 use peerage::{InsertError, Peer, PeerName, PeerTable};
 use report::Report;
 use std::error::Error;
@@ -30,20 +35,12 @@ const FILL_MS: f64 = 1_000.0;
 static ALLOCATOR: memory::Counting = memory::Counting;
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let (mut check, mut json) = (false, None);
     let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--check" => check = true,
-            "--json" => json = Some(arguments.next().ok_or("--json needs a file")?),
-            "--bench" => {} // cargo's own
-            memory::MEASURE => {
-                memory::measure(arguments.next().ok_or("how many peers?")?.parse()?)?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            other => return Err(format!("unknown argument {other:?}; there are --check and --json FILE").into()),
-        }
+    if arguments.next().is_some_and(|first| first == memory::MEASURE) {
+        memory::measure(arguments.next().ok_or("how many peers?")?.parse()?)?;
+        return Ok(ExitCode::SUCCESS);
     }
+    let mut lines = Lines::of("scale")?;
     cpu::pin()?;
     let mut report = Report::default();
     for peers in SIZES {
@@ -65,30 +62,27 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         report.add("connected_peer_resident", peers, memory.connected[1], "bytes");
     }
     report.print();
-    if let Some(file) = json {
-        std::fs::write(&file, report.json()).map_err(|error| format!("{file}: {error}"))?;
-    }
-    Ok(if judge(&report) || !check { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    report.put(&mut lines)?;
+    judge(&report, &mut lines)?;
+    Ok(lines.end())
 }
 
-/// Says which bounds hold; true if all do.
-fn judge(report: &Report) -> bool {
+fn judge(report: &Report, lines: &mut Lines) -> Result<(), Box<dyn Error>> {
     let [smallest, second, .., largest] = SIZES;
     let growth = |case, from| report.value(case, largest) / report.value(case, from);
     // A large table is not in the caches, whatever is done with it: what a look-up of any name grows by is the machine's.
     let to_look_up = |case| growth(case, smallest) / growth("name_any", smallest);
-    let bounds = [
+    for (what, value, bound) in [
         ("growth of the bytes one insert and remove ask for", growth("insert_and_remove_asked", smallest), LOGARITHMIC),
         ("growth of insert, in that of any look-up", to_look_up("insert"), 1.0),
         ("growth of remove, in that of any look-up", to_look_up("remove"), 1.0),
         ("growth of both on all threads, in that of any look-up", to_look_up("insert_and_remove_all_threads"), 1.0),
         ("growth of the bytes insert_many asks for per peer", growth("insert_many_asked_per_peer", second), ONE_COPY),
-        ("ms for insert_many of the largest table", report.value("insert_many", largest), FILL_MS),
-    ];
-    for (what, value, bound) in bounds {
-        println!("{} {what}: {value:.2}, bound {bound}", if value <= bound { "ok    " } else { "BROKEN" });
+        ("ms of CPU time for insert_many of 65,536 peers", report.value("insert_many", largest), FILL_MS),
+    ] {
+        lines.bound(what, Some(value), ..=bound)?;
     }
-    bounds.iter().all(|(_, value, bound)| value <= bound)
+    Ok(())
 }
 
 fn names(peers: usize) -> Vec<PeerName> {

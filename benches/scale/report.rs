@@ -1,6 +1,9 @@
 //! The numbers, as a table for people and as lines for programs.
 
 use crate::SIZES;
+use crate::lines::Lines;
+use serde_json::json;
+use std::error::Error;
 
 #[derive(Default)]
 pub(crate) struct Report {
@@ -36,14 +39,12 @@ impl Report {
         }
     }
 
-    /// One object per line.
-    pub(crate) fn json(&self) -> String {
-        let line = |row: &Row, (peers, value): &(usize, f64)| {
-            let Row { case, unit, .. } = row;
-            format!(
-                "{{\"bench\":\"scale\",\"case\":\"{case}\",\"peers\":{peers},\"value\":{value:.3},\"unit\":\"{unit}\"}}\n"
-            )
-        };
-        self.rows.iter().flat_map(|row| row.values.iter().map(move |value| line(row, value))).collect()
+    pub(crate) fn put(&self, lines: &mut Lines) -> Result<(), Box<dyn Error>> {
+        for Row { case, unit, values } in &self.rows {
+            for (peers, value) in values {
+                lines.put(case, json!({ "peers": peers, "value": value, "unit": unit }))?;
+            }
+        }
+        Ok(())
     }
 }

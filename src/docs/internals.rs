@@ -42,7 +42,7 @@
 //!
 //! 4. **Permission and count are one word**, so every entry comes before CLOSED in the stripe's order or does not happen.
 //!    After CLOSED the count only falls, so exactly one RMW brings the stripe to CLOSED with nobody inside, and exactly one of
-//!    those brings `left` to zero: the last leaver (`Gates::leave`) or the closer (`Gates::close`). Nothing here needs `SeqCst`.
+//!    those brings `left` to zero: the last leaver (`Leases::leave`) or the closer (`Gates::close`). Nothing here needs `SeqCst`.
 //!    Mutants `enter-adds-then-undoes` (a stripe reaches zero more than once) and `leave-on-the-threads-stripe`
 //!    (`bays::a_lease_leaves_on_the_stripe_it_entered`).
 //! 5. **Every use comes before the close.** Use → leave (Release) → the last one's fence or the closer's RMW (Acquire) → RMW on

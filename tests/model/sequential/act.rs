@@ -165,6 +165,7 @@ impl Model {
                 let peer = self.grants[grant].peer;
                 match () {
                     () if !self.nodes[node].alive => Answer::Error("NotConnected"),
+                    () if self.grants[grant].quiesced && !self.registered => Answer::Error("RegionGone"),
                     () if self.grants[grant].quiesced => Answer::Error("NoSuchGrant"),
                     () if self.peers[peer].name != node => Answer::Error("NotYours"),
                     () => {

@@ -359,6 +359,7 @@ impl World {
             Some(Outcome::Failed(TransferError::Refused(peerage::Refusal::NoSuchGrant))) => {
                 Answer::Error("NoSuchGrant")
             }
+            Some(Outcome::Failed(TransferError::Refused(peerage::Refusal::RegionGone))) => Answer::Error("RegionGone"),
             Some(Outcome::Failed(TransferError::Refused(peerage::Refusal::NotYours))) => Answer::Error("NotYours"),
             _ => Answer::Error("another end"),
         }

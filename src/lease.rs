@@ -349,7 +349,7 @@ struct Visit<'a, T: Transport>(&'a At<T>);
 impl<'a, T: Transport> Visit<'a, T> {
     /// `None`: the connection is being closed, or is.
     fn begin(at: &'a At<T>, generation: Generation) -> Option<Self> {
-        locked(&at.slot, |lane| lane.visit(at.bay, generation)).then_some(Visit(at))
+        locked(&at.slot, |lane| lane.visit(at.bay, generation)).then(|| Visit(at))
     }
 }
 

@@ -110,6 +110,27 @@ fn a_transfer_is_given_up_also_over_a_connection_that_drains_and_one_that_is_clo
 }
 
 #[test]
+fn a_transfer_whose_connection_is_being_closed_is_not_asked_for_and_keeps_no_bay() {
+    // fails if: a visit that was refused ends, and is counted out of the connection after it.
+    let world = world();
+    let peer = world.connected("p");
+    let [completes, closes] = [Step::Complete, Step::Close].map(|step| world.memory.steps().hold(step, "p"));
+    let (_local, _grant, transfer) = write(&world, &peer);
+    completes.wait_reached(1);
+    peer.report(peer.generation(), &broken());
+    closes.wait_reached(1);
+    assert_eq!(transfer.cancel(world.clock.now()).wait(), Ok(Cancelled::NotQuiesced));
+    assert!(world.memory.log().iter().all(|call| call.step != Step::Cancel));
+    drop((completes, closes));
+    eventually("the close gives its page back", || transfer.is_quiescent());
+    for _ in 0..3 {
+        world.reconnect(&peer);
+        peer.report(peer.generation(), &broken());
+        eventually("it is closed in its turn", || world.memory.counts("p").open == 0);
+    }
+}
+
+#[test]
 fn a_transport_that_panics_when_it_is_told_loses_its_connection_and_the_transfer_its_hope() {
     // fails if: the panic comes to the caller, or leaves the connection in its bay for ever.
     let world = world();

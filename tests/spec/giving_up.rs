@@ -56,7 +56,7 @@ fn case_c3_a_transfer_that_is_cut_short_or_had_completed_says_so_by_its_one_outc
         let hold = world.memory.steps().hold(step, "p");
         let (local, grant, transfer) = write(&world, &peer);
         hold.wait_reached(1);
-        assert_eq!(transfer.cancel(world.after(HOUR)).wait(), Ok(Cancelled::Quiesced(cut_short())), "{step:?}");
+        assert_eq!(block_on(transfer.cancel(world.after(HOUR))), Cancelled::Quiesced(cut_short()), "{step:?}");
         assert_eq!(transfer.try_outcome(), Some(cut_short()));
         assert!(transfer.is_quiescent() && is_ours_again(&world, &local));
         assert_eq!(grant.running(), 0, "the owner of the page knows");
@@ -66,7 +66,7 @@ fn case_c3_a_transfer_that_is_cut_short_or_had_completed_says_so_by_its_one_outc
     }
     let (_local, _grant, transfer) = write(&world, &peer);
     assert_eq!(transfer.wait(world.after(HOUR)), Some(Outcome::Done));
-    assert_eq!(transfer.cancel(world.after(HOUR)).wait(), Ok(Cancelled::Quiesced(Outcome::Done)));
+    assert_eq!(block_on(transfer.cancel(world.after(HOUR))), Cancelled::Quiesced(Outcome::Done));
 }
 
 #[test]
@@ -100,12 +100,12 @@ fn a_transfer_is_given_up_also_over_a_connection_that_drains_and_one_that_is_clo
         hold.wait_reached(2);
         peer.report(peer.generation(), &broken());
         world.settle();
-        assert_eq!(first.cancel(world.after(HOUR)).wait(), Ok(Cancelled::Quiesced(cut_short())));
+        assert_eq!(block_on(first.cancel(world.after(HOUR))), Cancelled::Quiesced(cut_short()));
         assert_eq!((world.closes("p"), second.try_outcome()), (0, None));
         drop((lease, hold));
         eventually("it is closed", || world.closes("p") == 1);
         let outcome = second.wait(world.after(HOUR)).unwrap();
-        assert_eq!(second.cancel(world.after(HOUR)).wait(), Ok(Cancelled::Quiesced(outcome)));
+        assert_eq!(block_on(second.cancel(world.after(HOUR))), Cancelled::Quiesced(outcome));
     }
 }
 
@@ -143,7 +143,7 @@ fn a_transport_that_panics_when_it_is_told_loses_its_connection_and_the_transfer
     let cancel = transfer.cancel(world.after(HOUR));
     assert_ne!((peer.phase(), peer.generation()), (Phase::Ready, generation));
     eventually("it is closed", || world.closes("p") == 1);
-    assert!(matches!(cancel.wait(), Ok(Cancelled::Quiesced(_))));
+    assert!(matches!(block_on(cancel), Cancelled::Quiesced(_)));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! 2. Where the close quiesces, the lane closes over outstanding transfers; elsewhere it waits for them, and either it or
 //!    the one who ends the last transfer sees to it that it looks again.
 //! 3. A transfer ends once.
+//! 4. Who gives a transfer up has no lease. Its call of the transport comes before the close, or is not made.
 
 use crate::explore;
 use crate::wire::{World, remote};
@@ -71,6 +72,28 @@ fn a_transfer_ends_once() {
         let outcome = transfer.try_outcome();
         assert!(outcome.is_some() && transfer.is_quiescent(), "never ended");
         assert!(seen.is_none() || seen == outcome, "ended twice");
+        world.end();
+    });
+}
+
+/// A transfer is given up while its generation fails and its connection is closed over it.
+#[test]
+fn a_cancel_comes_before_the_close_or_not_at_all() {
+    explore(2, || {
+        let (world, first, _region, transfer) = with_a_transfer(Capabilities::CLOSE_QUIESCES);
+        let far = std::time::Instant::now() + std::time::Duration::from_secs(3600);
+        let user = thread::spawn(move || {
+            drop(transfer.cancel(far));
+            transfer
+        });
+        world.report(first);
+        world.table.run();
+        let transfer = user.join().unwrap();
+        world.table.run();
+        assert_eq!(world.log.open_connections(), 0, "the visit has ended, and the lane sleeps");
+        assert!(transfer.is_quiescent());
+        world.log.posted.lock().unwrap().clear();
+        drop(transfer);
         world.end();
     });
 }

@@ -6,7 +6,7 @@ use peerage::__internal::{Model, enter, use_stripe};
 use peerage::{
     Address, Capabilities, Clock, CloseContext, CloseReason, Closed, Completion, ConnectContext, Connected, DataPlane,
     ErrorClass, Generation, GrantBook, Inbox, Incarnation, Lease, Peer, PeerName, Phase, Post, Region, RemoteSlice,
-    Reported, Transport, TransportError,
+    Reported, TransferId, Transport, TransportError,
 };
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -190,6 +190,10 @@ impl DataPlane for Wire {
         self.log.pages.with(|_| ());
         self.log.posted.lock().unwrap().push(post.completion);
         Ok(())
+    }
+
+    fn cancel(&self, connection: &Connection, _transfer: TransferId) {
+        connection.memory.with(|_| ());
     }
 
     fn grants(&self) -> &GrantBook {

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | gate | leases (enter, leave); the lane (open, close) | everybody |
 //! | transfers | who posts, inside a lease; who ends a transfer; the lane looks by RMW | everybody |
-//! | connection | `fill`, before the gate opens; `take`, after the gate drained | leases, between enter and leave |
+//! | connection | `fill`, before the gate opens; `take`, after the gate drained and no visit runs | leases, between enter and leave; visits |
 //!
 //! Users and transfers are counted apart, so "only transfers are left" is one look at one word (loom-tests/closing.rs).
 
@@ -46,7 +46,8 @@ impl<C> Bay<C> {
     /// Takes the connection out.
     ///
     /// # Safety
-    /// The gate was reported drained to the caller, through DRAINED, since it was last opened; the slot's mutex is held.
+    /// The gate was reported drained to the caller, through DRAINED, since it was last opened; nobody visits the connection;
+    /// the slot's mutex is held.
     pub(crate) unsafe fn take(&self) -> C {
         self.connection.with_mut(|place| {
             // SAFETY: a drained gate has nobody inside and admits nobody; the mutex excludes another `take`.
@@ -57,11 +58,12 @@ impl<C> Bay<C> {
     /// The connection.
     ///
     /// # Safety
-    /// The caller entered the gate, read the word again and found it unchanged, and stays inside while it uses this.
+    /// The caller entered the gate, read the word again and found it unchanged, and stays inside while it uses this; or it
+    /// visits, under the slot's mutex found the connection there, and its visit does not end meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn connection(&self) -> &C {
         self.connection.with(|place| {
-            // SAFETY: `take` waits for the caller to leave, `fill` came before the gate opened.
+            // SAFETY: `take` waits for the caller to leave, `fill` came before the gate opened, and before a visit.
             match unsafe { &*place } {
                 Some(connection) => connection,
                 None => unreachable!("an open bay holds a connection"),

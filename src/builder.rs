@@ -34,6 +34,8 @@ pub(crate) struct Config {
     pub(crate) max_stuck: usize,
     pub(crate) max_peers: usize,
     pub(crate) max_transfers_per_peer: usize,
+    pub(crate) max_quarantined_bytes: u64,
+    pub(crate) stalled_after: Option<Duration>,
     pub(crate) max_waiters_per_peer: usize,
     pub(crate) backoff: Backoff,
     pub(crate) breaker: Option<Breaker>,
@@ -56,6 +58,8 @@ impl Default for Config {
             max_stuck: 32,
             max_peers: 1 << 20,
             max_transfers_per_peer: 1 << 16,
+            max_quarantined_bytes: 1 << 30,
+            stalled_after: None,
             max_waiters_per_peer: 1 << 16,
             backoff: Backoff::default(),
             breaker: Some(Breaker::default()),
@@ -136,6 +140,28 @@ impl<T: Transport> Builder<T> {
     /// Transfers of one peer that are in flight or in quarantine; more are refused. Default 65,536.
     pub fn max_transfers_per_peer(mut self, limit: usize) -> Self {
         self.config.max_transfers_per_peer = limit;
+        self
+    }
+
+    /// Bytes of ours that one peer may keep in quarantine: pages of transfers that have ended for their callers, and of grants
+    /// that were revoked, before nothing touches them any more. When there are as many, new transfers and grants of this peer
+    /// are refused with [`Quarantined`](crate::PostError::Quarantined); those that run may still add theirs. Default 1 GiB:
+    /// a peer that hangs in hundreds of large pages has no use for more, and the process can do without them.
+    pub fn max_quarantined_bytes(mut self, limit: u64) -> Self {
+        self.config.max_quarantined_bytes = limit;
+        self
+    }
+
+    /// How long a transfer may stand still, once it has begun, until it is [stalled](crate::Transfer::is_stalled), and its peer
+    /// [Suspect](crate::Peer::is_suspect); the first byte that moves returns both to normal. It is noticed a quarter of this
+    /// time later at most, refuses and ends nothing, and a process that was stopped itself suspects nobody for it. Less than
+    /// 1 ms is taken as 1 ms. For transports that say how far a transfer is, as `Tcp` and `Memory` do.
+    ///
+    /// Default `None`: how long a healthy peer may take a page's bytes, or hold back its answer while it works, only its user
+    /// knows, and who has a choice sends past a Suspect. Where peers can be stopped, 5 s is recommended: longer than any
+    /// pause of a process that is well, shorter than what a request waits.
+    pub fn stalled_after(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.config.stalled_after = time.into();
         self
     }
 
@@ -242,6 +268,7 @@ impl<T: Transport> Builder<T> {
             *wait = FOREVER.min(*wait);
         }
         config.idle_ttl = config.idle_ttl.map(|ttl| ttl.max(Duration::from_millis(1)));
+        config.stalled_after = config.stalled_after.map(|after| after.clamp(Duration::from_millis(1), FOREVER));
         if !self.transport.capabilities().contains(Capabilities::PROBE) {
             config.heartbeat = None;
         }

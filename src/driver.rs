@@ -1,7 +1,9 @@
 //! The one loop that moves lanes and timers. It makes no call that may block: no connect, disconnect, probe or user's
 //! destructor runs here, and it only tries a slot's mutex.
 
+use crate::cancel::Cancelled;
 use crate::close;
+use crate::in_flight::Due;
 use crate::lane::{self, Look, Permits, Step};
 use crate::name::PeerId;
 use crate::pool::mark_table_thread;
@@ -11,7 +13,7 @@ use crate::shutdown;
 use crate::slot::SlotRef;
 use crate::slow;
 use crate::ticket::Ticket;
-use crate::transfer::Outcome;
+use crate::transfer::{self, Outcome};
 use crate::transport::{Liveness, Transport};
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -111,6 +113,7 @@ impl<T: Transport> Driver<T> {
     }
 
     fn step(&mut self, slot: SlotRef<T>, events: u32, from_line: bool) {
+        self.end_what_is_due(&slot);
         let lines = [0, 1].map(|line| !self.lines[line].is_empty());
         let Some(step) = lane::step(&slot, events, Permits { lines, from_line }) else {
             self.deferred.push((slot, events));
@@ -136,7 +139,9 @@ impl<T: Transport> Driver<T> {
             shared.beaters.submit(shared.next_job(), Box::new(ask)); // starved: see `sleep`
         }
         for bay in (0..2).filter(|bay| end_transfers[*bay]) {
-            slot.in_flight.of_bay(bay).iter().for_each(|transfer| transfer.end(Outcome::Unknown));
+            let transfers = slot.in_flight.of_bay(bay);
+            transfers.iter().for_each(|transfer| transfer.end(Outcome::Unknown));
+            give_up(shared, transfers);
         }
         for (cell, outcome) in still_busy {
             cell.resolve(outcome);
@@ -149,6 +154,25 @@ impl<T: Transport> Driver<T> {
         if let Some(line) = wait_for_permit {
             self.lines[line as usize].push_back(slot);
         }
+    }
+
+    /// Transfers whose own deadlines have passed, and those that were given up and are not quiescent in time.
+    fn end_what_is_due(&self, slot: &SlotRef<T>) {
+        let (now, config) = (self.shared.clock.now(), &self.shared.config);
+        let mut given_up = Vec::new();
+        for due in slot.in_flight.look(now, config.stalled_after) {
+            match due {
+                Due::Transfer(transfer) => {
+                    transfer.expire(slot.name());
+                    given_up.push(transfer);
+                }
+                Due::Cancel(transfer, cell) => {
+                    transfer.end(Outcome::Unknown);
+                    cell.resolve(Cancelled::NotQuiesced);
+                }
+            }
+        }
+        give_up(&self.shared, given_up);
     }
 
     /// Tells every slot whose time has come, like anybody else would.
@@ -250,6 +274,18 @@ impl<T: Transport> Driver<T> {
     }
 }
 
+/// The peers are told of transfers that have ended for their callers, by a closing thread: it is the transport's code.
+fn give_up<T: Transport>(shared: &Shared<T>, transfers: Vec<Arc<transfer::Core>>) {
+    if !transfers.is_empty() {
+        let tell = move || {
+            for transfer in transfers {
+                transfer.reach().iter().for_each(|reach| reach.cancel(transfer.id()));
+            }
+        };
+        shared.close_later(shared.next_job(), Box::new(tell));
+    }
+}
+
 #[cfg(all(test, not(peerage_loom)))]
 mod tests {
     use super::*;
@@ -291,9 +327,12 @@ mod tests {
 mod death {
     use super::*;
     use crate::error::{ReadyError, Reason};
+    use crate::grant::Access;
     use crate::peer::Removed;
     use crate::queue::DRAINED;
+    use crate::region::Region;
     use crate::table::PeerTable;
+    use crate::transport::DataPlane;
     use crate::transport::memory::{Fabric, MemoryAddress, Step as Steps};
 
     #[test]
@@ -318,5 +357,32 @@ mod death {
         let report = table.shutdown(deadline).wait().unwrap();
         assert_eq!(report.stuck_connects, [peer.name().clone()]);
         hold.release();
+    }
+
+    #[test]
+    fn when_the_driver_dies_transfers_end_that_wait_for_their_deadlines_and_who_gives_one_up_is_told() {
+        // fails if: nobody answers in the driver's place.
+        let fabric = Fabric::new();
+        let (p, memory) = (fabric.node("p"), fabric.node("here"));
+        let table = PeerTable::builder(memory.clone()).build().unwrap();
+        let peer = table.insert("p", MemoryAddress::new("p")).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        peer.wait_ready(deadline).unwrap();
+        let hold = memory.steps().hold(Steps::Complete, "p");
+        let [local, theirs] = [(); 2].map(|()| Region::zeroed(8).slice(0..8).unwrap());
+        table.register(local.region()).unwrap();
+        let grant = p.grants().lend(&"here".try_into().unwrap(), &theirs, Access::Write);
+        let lease = peer.lease().unwrap();
+        let late = lease.write_until(&local, grant.remote(), deadline).unwrap();
+        let given_up = lease.write(&local, grant.remote()).unwrap();
+        hold.wait_reached(2);
+        let early = given_up.cancel(deadline);
+        peer.slot().tell(DRAINED); // of a bay that is not closing
+        assert_eq!(early.wait(), Ok(Cancelled::NotQuiesced));
+        assert_eq!(given_up.cancel(deadline).wait(), Ok(Cancelled::NotQuiesced));
+        assert_eq!(late.wait(deadline), Some(Outcome::Unknown));
+        assert_eq!(given_up.try_outcome(), Some(Outcome::Unknown));
+        hold.release();
+        drop(lease);
     }
 }

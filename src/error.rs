@@ -641,6 +641,20 @@ pub enum PostError<E: Error + 'static> {
         /// The table's limit per peer.
         limit: usize,
     },
+    /// The peer keeps as many bytes of ours in quarantine as it may: pages of transfers that have ended and of grants that
+    /// were revoked, which it may still touch. Report its generation, or remove the peer: the close of its connections gives
+    /// them back.
+    #[error(
+        "peer \"{peer}\" keeps {bytes} bytes in quarantine, of at most {limit}: report its generation, or remove it"
+    )]
+    Quarantined {
+        /// The peer.
+        peer: PeerName,
+        /// What it keeps.
+        bytes: u64,
+        /// The table's limit per peer.
+        limit: u64,
+    },
     /// The lease's generation is no longer current; fail the request and take a new lease.
     #[error("peer \"{peer}\": the lease is of {have}, which is no longer current; the peer is {phase} at {now}")]
     StaleGeneration {
@@ -760,6 +774,18 @@ pub enum GrantError {
         peer: PeerName,
         /// The region.
         region: RegionId,
+    },
+    /// The peer keeps as many bytes of ours in quarantine as it may: pages of grants that were revoked and of transfers that
+    /// have ended, which it may still touch. Where they are of grants, the peer's own connection to us must end, as by its
+    /// transport's keepalive; where they are of transfers, report its generation, or remove the peer.
+    #[error("page not lent to \"{peer}\", which keeps {bytes} bytes in quarantine, of at most {limit}")]
+    Quarantined {
+        /// The peer.
+        peer: PeerName,
+        /// What it keeps.
+        bytes: u64,
+        /// The table's limit per peer.
+        limit: u64,
     },
     /// The table is shut down.
     #[error("page not lent to \"{peer}\": the table is shut down")]

@@ -12,18 +12,24 @@
 use crate::clock::Clock;
 use crate::error::OutOfRegion;
 use crate::name::PeerName;
-use crate::region::Slice;
+use crate::quarantine::{Kept, Quarantine};
+use crate::region::{RegionId, Slice};
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::transfer::RemoteSlice;
 use crate::wait::{Cell, Wait};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 const CLOSED: u64 = 1 << 63;
+
+/// How many regions that are gone are remembered.
+const REMEMBERED: usize = 1024;
 
 /// What the borrower may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +69,10 @@ pub enum Refusal {
     /// The borrower gave the transfer up; what it had moved by then stays.
     #[error("cancelled by the borrower")]
     Cancelled = 8,
+    /// The page's region is not registered any more: its owner has given the memory back. Ask for a page of another one. An
+    /// owner remembers the last 1024 such regions; of an older one it says [`NoSuchGrant`](Self::NoSuchGrant).
+    #[error("the region is not registered any more")]
+    RegionGone = 9,
 }
 
 impl Refusal {
@@ -77,6 +87,7 @@ impl Refusal {
             Self::DuplicateTransfer,
             Self::Revoked,
             Self::Cancelled,
+            Self::RegionGone,
         ]
         .into_iter()
         .find(|refusal| *refusal as u8 == code)
@@ -117,6 +128,13 @@ impl Grant {
     pub fn revoke(&self) -> Revoked {
         self.core.revoke();
         Revoked { wait: Wait::new(self.core.quiesced.clone()), clock: self.clock.clone() }
+    }
+
+    /// How many reads and writes of the borrower are under way, as far as this side was told: each counts from the moment it
+    /// was admitted to its one end here, whole, refused, given up, or cut off with its connection. A moment's answer.
+    /// Wait-free.
+    pub fn running(&self) -> usize {
+        self.core.running.load(Ordering::Relaxed)
     }
 
     /// Whether nothing can land in the page any more.
@@ -182,6 +200,10 @@ pub(crate) struct Core {
     book: std::sync::Weak<Lent>,
     /// Counts the grant out of its peer.
     on_quiesced: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Where the page counts from the revocation to quiescence. Set before anybody can revoke it.
+    quarantine: OnceLock<std::sync::Arc<Quarantine>>,
+    /// Loans. Publishes nothing.
+    running: AtomicUsize,
 }
 
 impl Core {
@@ -193,7 +215,15 @@ impl Core {
         &self.page
     }
 
+    /// Has the page counted there while it is revoked and not quiesced. Before anybody else has the grant.
+    pub(crate) fn quarantined_in(&self, quarantine: std::sync::Arc<Quarantine>) {
+        let _ = self.quarantine.set(quarantine);
+    }
+
     pub(crate) fn revoke(&self) {
+        // Counted before it is closed: whoever leaves last counts it out.
+        let quarantine = self.quarantine.get();
+        quarantine.inspect(|quarantine| quarantine.enter(Kept::Grant, self.page.len()));
         // ord! AcqRel: Acquire for the copies of all who left before (a page handed back shows them), from the Release in
         //      `leave`. The Release is more than it needs: whoever leaves last and finishes gets the page's end, not ours.
         //      An RMW, so that it undoes no entry and no leave.
@@ -209,6 +239,8 @@ impl Core {
             if before == 0 {
                 self.finish();
             }
+        } else if let Some(quarantine) = quarantine {
+            quarantine.leave(Kept::Grant, self.page.len()); // who revoked it first has counted it
         }
     }
 
@@ -250,6 +282,9 @@ impl Core {
     }
 
     fn finish(&self) {
+        if let Some(quarantine) = self.quarantine.get() {
+            quarantine.leave(Kept::Grant, self.page.len());
+        }
         self.quiesced.resolve(());
         self.run_hook();
     }
@@ -264,6 +299,8 @@ impl Core {
 
 struct Lent {
     grants: Mutex<HashMap<u128, Arc<Core>>>,
+    /// The last regions that were deregistered.
+    gone: Mutex<VecDeque<RegionId>>,
 }
 
 /// All grants a transport has lent: the owner's side of every remote read and write.
@@ -276,7 +313,8 @@ pub struct GrantBook {
 impl GrantBook {
     /// An empty one.
     pub fn new(clock: Clock) -> Self {
-        GrantBook { lent: Arc::new(Lent { grants: Mutex::new(HashMap::new()) }), clock }
+        let lent = Lent { grants: Mutex::new(HashMap::new()), gone: Mutex::new(VecDeque::new()) };
+        GrantBook { lent: Arc::new(lent), clock }
     }
 
     /// Lends `page` to the peer called `to`. The id is 128 random bits: who was not told it can't guess it.
@@ -296,6 +334,8 @@ impl GrantBook {
             quiesced: Arc::new(Cell::new()),
             book: std::sync::Arc::downgrade(&self.lent),
             on_quiesced: Mutex::new(None),
+            quarantine: OnceLock::new(),
+            running: AtomicUsize::new(0),
         });
         self.lent.grants.lock().insert(core.id, core.clone());
         Grant { core, clock: self.clock.clone() }
@@ -307,12 +347,17 @@ impl GrantBook {
     /// # Errors
     /// Why it is refused; the transport tells the borrower. Nothing is bound then, and the grant goes on for who may use it:
     /// - [`Refusal::NoSuchGrant`]: the id is wrong, or the grant was revoked. The borrower gives up this page.
+    /// - [`Refusal::RegionGone`]: the same, and its region was deregistered.
     /// - [`Refusal::NotYours`]: it was lent to another name than `by`.
     /// - [`Refusal::WrongAccess`]: it was lent for reading and is to be written, or the other way round.
     /// - [`Refusal::OutOfBounds`]: another region, or not inside the page.
     /// - [`Refusal::BoundElsewhere`]: another connection presented it first. After a reconnect, ask for a new grant.
     pub fn present(&self, by: &PeerName, inbound: u64, remote: RemoteSlice, access: Access) -> Result<Loan, Refusal> {
-        let core = self.lent.grants.lock().get(&remote.grant).cloned().ok_or(Refusal::NoSuchGrant)?;
+        let core = self.lent.grants.lock().get(&remote.grant).cloned();
+        let core = core.ok_or_else(|| match self.lent.gone.lock().contains(&RegionId(remote.region)) {
+            true => Refusal::RegionGone,
+            false => Refusal::NoSuchGrant,
+        })?;
         if core.to != *by {
             return Err(Refusal::NotYours);
         }
@@ -331,7 +376,22 @@ impl GrantBook {
             return Err(Refusal::BoundElsewhere);
         }
         drop(bound);
+        core.running.fetch_add(1, Ordering::Relaxed);
         Ok(Loan { core, part })
+    }
+
+    /// A region was deregistered: who presents a page of it is told so.
+    pub(crate) fn region_is_gone(&self, region: RegionId) {
+        let mut gone = self.lent.gone.lock();
+        if gone.len() == REMEMBERED {
+            gone.pop_front();
+        }
+        gone.push_back(region);
+    }
+
+    /// A region is registered, perhaps again.
+    pub(crate) fn region_is_known(&self, region: RegionId) {
+        self.lent.gone.lock().retain(|gone| *gone != region);
     }
 
     /// An inbound connection is closed and copies nothing more: the grants bound to it are revoked, and quiesced once no
@@ -360,7 +420,8 @@ impl fmt::Debug for GrantBook {
     }
 }
 
-/// A grant as its borrower's connection uses it: a checked part of the page, asked again for every chunk.
+/// A grant as its borrower's connection uses it: a checked part of the page, asked again for every chunk. It stands for one
+/// read or write of the borrower: dropped, that has ended here.
 pub struct Loan {
     core: Arc<Core>,
     part: Slice,
@@ -409,6 +470,12 @@ impl Loan {
     fn copy(&self, copy: impl FnOnce(&Slice) -> Result<(), OutOfRegion>) -> Result<(), Refusal> {
         let _held = self.hold()?;
         copy(&self.part).map_err(|OutOfRegion { .. }| Refusal::OutOfBounds)
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.core.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -615,6 +682,55 @@ mod tests {
     }
 
     #[test]
+    fn a_read_or_write_runs_from_its_admission_to_the_end_of_its_loan() {
+        // fails if: an end is counted twice, or not at all.
+        let (book, grant) = lent();
+        let loans = [(); 3].map(|()| book.present(&name("p"), 1, grant.remote(), Access::Write).unwrap());
+        book.present(&name("p"), 2, grant.remote(), Access::Write).unwrap_err();
+        assert_eq!(grant.running(), 3);
+        grant.revoke();
+        assert_eq!(grant.running(), 3, "nobody was told yet");
+        loans.into_iter().for_each(drop);
+        assert_eq!(grant.running(), 0);
+    }
+
+    #[test]
+    fn a_page_is_in_quarantine_from_its_revocation_until_no_copy_runs() {
+        // fails if: a second revocation counts again, or the last copy does not count out.
+        let quarantine = std::sync::Arc::new(Quarantine::default());
+        let kept = || (quarantine.counts().grants, quarantine.counts().bytes);
+        let (book, grant) = lent();
+        grant.core().quarantined_in(quarantine.clone());
+        let held = book.present(&name("p"), 1, grant.remote(), Access::Write).unwrap().hold().unwrap();
+        assert_eq!(kept(), (0, 0));
+        grant.revoke();
+        grant.revoke();
+        book.inbound_closed(1);
+        assert_eq!(kept(), (1, 10));
+        drop(held);
+        assert_eq!(kept(), (0, 0));
+        drop(grant);
+        assert_eq!(kept(), (0, 0));
+    }
+
+    #[test]
+    fn the_last_regions_that_are_gone_are_told_from_wrong_ids() {
+        let (book, grant) = lent();
+        let gone = RemoteSlice { grant: 1, ..grant.remote() };
+        let said = |remote| book.present(&name("p"), 1, remote, Access::Write).unwrap_err();
+        assert_eq!(said(gone), Refusal::NoSuchGrant);
+        book.region_is_gone(RegionId(gone.region));
+        assert_eq!(said(gone), Refusal::RegionGone);
+        (0..REMEMBERED as u64 - 1).for_each(|other| book.region_is_gone(RegionId(u64::MAX - other)));
+        assert_eq!(said(gone), Refusal::RegionGone);
+        book.region_is_known(RegionId(gone.region));
+        assert_eq!(said(gone), Refusal::NoSuchGrant);
+        book.region_is_gone(RegionId(gone.region));
+        (0..REMEMBERED as u64).for_each(|other| book.region_is_gone(RegionId(u64::MAX - other)));
+        assert_eq!(said(gone), Refusal::NoSuchGrant, "forgotten");
+    }
+
+    #[test]
     fn debug_says_what_is_lent_to_whom_and_leaves_the_secret_out() {
         let (book, grant) = lent();
         let (page, remote) = (grant.page().clone(), grant.remote());
@@ -631,7 +747,7 @@ mod tests {
     #[test]
     fn every_refusal_has_its_number() {
         for code in 0..=u8::MAX {
-            assert_eq!(Refusal::from_code(code).map(|refusal| refusal as u8), (1..=8).contains(&code).then_some(code));
+            assert_eq!(Refusal::from_code(code).map(|refusal| refusal as u8), (1..=9).contains(&code).then_some(code));
         }
     }
 }

@@ -105,11 +105,12 @@ fn look_at_bay<T: Transport>(lane: &mut Locked<'_, T>, bay: usize, step: &mut St
     match &mut lane.slow.bays[bay] {
         Place::Draining(draining) => {
             let closes_over_transfers = home.capabilities.contains(Capabilities::CLOSE_QUIESCES);
-            if draining.drained && (closes_over_transfers || lane.slot.bay(bay).transfers_by_lane() == 0) {
+            let visited = lane.slow.visitors[bay] > 0;
+            if !visited && draining.drained && (closes_over_transfers || lane.slot.bay(bay).transfers_by_lane() == 0) {
                 let (generation, why, job) = (draining.generation, draining.why, home.next_job());
                 let busy = lane.slot.bay(bay).transfers() > 0;
                 let transfers_end_at = busy.then(|| draining.since + home.config.drain_deadline);
-                // SAFETY: `drained` was set from the DRAINED bit of this bay's present gate; the mutex is held.
+                // SAFETY: `drained` was set from the DRAINED bit of this bay's present gate; nobody visits; the mutex is held.
                 let connection = unsafe { lane.slot.bay(bay).take() };
                 lane.slow.bays[bay] = Place::Closing(Closing {
                     generation,
@@ -213,7 +214,7 @@ fn next_look<T: Transport>(lane: &mut Locked<'_, T>) -> Option<Look> {
     };
     let removers = slow.removal.iter().flat_map(|removal| removal.waiting.iter().map(|(deadline, _)| *deadline));
     let predecessor = lane.predecessor_deadline();
-    let beat = lane.beat_look().into_iter().chain(lane.forsaken_look());
+    let beat = lane.beat_look().into_iter().chain(lane.forsaken_look()).chain(lane.slot.in_flight.next_look());
     let next = places.chain(attempt).chain(beat).chain(election).chain(predecessor).chain(removers).min()?;
     if slow.timer.is_some_and(|set| set > lane.now && set <= next) {
         return None;

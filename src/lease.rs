@@ -1,21 +1,26 @@
 //! The right to use one generation's connection.
 
+use crate::cancel::Cancelled;
 use crate::error::{NotReady, NotifyError, PostError, Sent};
 use crate::gate::stripe_of_thread;
 use crate::name::{PeerId, PeerName};
 use crate::note::Note;
+use crate::queue::LOOK;
 use crate::region::{RegionId, Slice};
 use crate::shared::{Registration, note_of};
 use crate::slot::{Entered, Slot, SlotRef};
+use crate::slow::locked;
 use crate::state::{Generation, Word};
 use crate::sync::{AtomicUsize, Ordering, caught, fence};
-use crate::transfer::{Post, RemoteSlice, Transfer, TransferHome, TransferId, TransferKind};
+use crate::transfer::{self, Post, Reach, RemoteSlice, Transfer, TransferHome, TransferId, TransferKind};
 use crate::transport::{DataPlane, ErrorClass, Reported, Transport, TransportError};
+use crate::wait::Cell;
 use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The right to use one generation's connection, and what keeps that connection open. It may cross `.await` and threads and
 /// may be held as long as needed: a report or a removal stops new leases at once and closes only after the last one is
@@ -142,7 +147,22 @@ impl<T: DataPlane> Lease<T> {
     /// # Errors
     /// [`PostError`]; nothing was sent unless the variant says so.
     pub fn write(&self, local: &Slice, remote: RemoteSlice) -> Result<Transfer, PostError<T::Error>> {
-        self.post(TransferKind::Write, local, remote)
+        self.post(TransferKind::Write, local, remote, None)
+    }
+
+    /// As [`write`](Self::write), but one that is not over at `deadline` (by the table's clock) is given up: it ends as
+    /// [`TransferError::Deadline`](crate::TransferError::Deadline), which says whether anything may have been sent, the peer is
+    /// told, and its pages are in quarantine until [`Transfer::is_quiescent`]. May wake the driver.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was sent unless the variant says so.
+    pub fn write_until(
+        &self,
+        local: &Slice,
+        remote: RemoteSlice,
+        deadline: Instant,
+    ) -> Result<Transfer, PostError<T::Error>> {
+        self.post(TransferKind::Write, local, remote, Some(deadline))
     }
 
     /// Starts a read of the peer's page `remote` into `local`; otherwise as [`write`](Self::write).
@@ -150,10 +170,29 @@ impl<T: DataPlane> Lease<T> {
     /// # Errors
     /// [`PostError`]; nothing was sent unless the variant says so.
     pub fn read(&self, local: &Slice, remote: RemoteSlice) -> Result<Transfer, PostError<T::Error>> {
-        self.post(TransferKind::Read, local, remote)
+        self.post(TransferKind::Read, local, remote, None)
     }
 
-    fn post(&self, kind: TransferKind, local: &Slice, remote: RemoteSlice) -> Result<Transfer, PostError<T::Error>> {
+    /// As [`read`](Self::read), with a deadline as of [`write_until`](Self::write_until).
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was sent unless the variant says so.
+    pub fn read_until(
+        &self,
+        local: &Slice,
+        remote: RemoteSlice,
+        deadline: Instant,
+    ) -> Result<Transfer, PostError<T::Error>> {
+        self.post(TransferKind::Read, local, remote, Some(deadline))
+    }
+
+    fn post(
+        &self,
+        kind: TransferKind,
+        local: &Slice,
+        remote: RemoteSlice,
+        deadline: Option<Instant>,
+    ) -> Result<Transfer, PostError<T::Error>> {
         let (slot, home) = (self.slot(), self.slot().home());
         if local.len() as u64 != remote.len {
             let (local, remote) = (local.len() as u64, remote.len);
@@ -168,9 +207,15 @@ impl<T: DataPlane> Lease<T> {
         let Some(of_region) = home.registered.look().get(&region).map(|known| known.transfers.clone()) else {
             return Err(PostError::NotRegistered { peer: self.name(), region });
         };
-        let held = self.hold(region, of_region)?;
+        let limit = home.config.max_quarantined_bytes;
+        if let Some(bytes) = slot.in_flight.quarantine.is_full(limit) {
+            return Err(PostError::Quarantined { peer: self.name(), bytes, limit });
+        }
+        let held = self.hold(region, of_region, local.len())?;
         let (post, transfer) = Post::new(kind, local.clone(), remote, Some(Box::new(held)), home.clock.clone());
-        slot.in_flight.add(self.bay(), transfer.core());
+        if slot.in_flight.add(self.bay(), transfer.core(), deadline, home.config.stalled_after.is_some()) {
+            slot.tell(LOOK);
+        }
         match caught(|| home.transport.post(self.connection(), post)) {
             Ok(Ok(())) => Ok(transfer),
             Ok(Err(source)) => {
@@ -188,10 +233,16 @@ impl<T: DataPlane> Lease<T> {
     }
 
     /// Counts a transfer in, at the peer and at the registration that was found under this count.
-    fn hold(&self, region: RegionId, of_region: Arc<AtomicUsize>) -> Result<Held<T>, PostError<T::Error>> {
+    fn hold(
+        &self,
+        region: RegionId,
+        of_region: Arc<AtomicUsize>,
+        bytes: usize,
+    ) -> Result<Held<T>, PostError<T::Error>> {
         let (slot, home) = (self.slot(), self.slot().home());
         let limit = home.config.max_transfers_per_peer;
-        let Some(held) = Held::count(slot, self.entered.word, self.bay(), of_region, limit) else {
+        let at = At { slot: SlotRef::of(slot), word: self.entered.word, bay: self.bay() };
+        let Some(held) = Held::count(at, of_region, bytes, limit) else {
             return Err(PostError::TooManyTransfers { peer: self.name(), limit });
         };
         // ord! SeqCst fence between the count and the list; `shutdown::unlist` changes the list, fences and looks at the
@@ -255,48 +306,105 @@ impl<T: Transport> fmt::Debug for Lease<T> {
     }
 }
 
-/// Where a transfer of a table is counted until it is quiescent.
-struct Held<T: Transport> {
+/// The connection a transfer was posted on.
+struct At<T: Transport> {
     slot: SlotRef<T>,
     word: Word,
     bay: usize,
+}
+
+impl<T: Transport> Clone for At<T> {
+    fn clone(&self) -> Self {
+        At { slot: self.slot.clone(), word: self.word, bay: self.bay }
+    }
+}
+
+impl<T: DataPlane> Reach for At<T> {
+    fn answer_at(&self, deadline: Instant, transfer: &Arc<transfer::Core>, cell: &Arc<Cell<Cancelled>>) {
+        if self.slot.in_flight.answer_at(deadline, transfer, cell) {
+            self.slot.tell(LOOK);
+        }
+        // Looked at after the timer is set: either the driver's end has seen it, or this sees that it died.
+        if self.slot.home().driver_died() {
+            cell.resolve(Cancelled::NotQuiesced);
+        }
+    }
+
+    fn cancel(&self, transfer: TransferId) {
+        let generation = self.word.generation();
+        let Some(_visit) = Visit::begin(self, generation) else { return };
+        // SAFETY: the connection of this generation is in the bay: the lane, which takes it out, has agreed to the visit, and
+        // waits for its end. It was put in before the transfer was posted.
+        let connection = unsafe { self.slot.bay(self.bay).connection() };
+        if let Err(text) = caught(|| self.slot.home().transport.cancel(connection, transfer)) {
+            let note = || Note { generation, text, native_code: None, process_is_gone: false };
+            let _ = self.slot.home().report(&self.slot, generation, note);
+        }
+    }
+}
+
+/// A call on a connection by somebody who has no lease of it: its lane does not take it out meanwhile.
+struct Visit<'a, T: Transport>(&'a At<T>);
+
+impl<'a, T: Transport> Visit<'a, T> {
+    /// `None`: the connection is being closed, or is.
+    fn begin(at: &'a At<T>, generation: Generation) -> Option<Self> {
+        locked(&at.slot, |lane| lane.visit(at.bay, generation)).then(|| Visit(at))
+    }
+}
+
+impl<T: Transport> Drop for Visit<'_, T> {
+    fn drop(&mut self) {
+        locked(&self.0.slot, |lane| lane.visit_ends(self.0.bay));
+    }
+}
+
+/// Where a transfer of a table is counted until it is quiescent.
+struct Held<T: Transport> {
+    at: At<T>,
     of_region: Arc<AtomicUsize>,
+    bytes: usize,
 }
 
 impl<T: Transport> Held<T> {
     /// `None`: the peer has as many as it may.
-    fn count(slot: &Slot<T>, word: Word, bay: usize, of_region: Arc<AtomicUsize>, limit: usize) -> Option<Self> {
-        if !slot.in_flight.count_in(limit) {
+    fn count(at: At<T>, of_region: Arc<AtomicUsize>, bytes: usize, limit: usize) -> Option<Self> {
+        if !at.slot.in_flight.count_in(limit) {
             return None;
         }
-        slot.bay(bay).transfer_posted();
+        at.slot.bay(at.bay).transfer_posted();
         // ord! The fence in `post` orders this addition against the list; by itself it orders nothing, and Relaxed would do.
         //      model: registering::a_post_is_refused_or_keeps_its_region   fails if: no-fence-in-post
         of_region.fetch_add(1, Ordering::AcqRel);
-        Some(Held { slot: SlotRef::of(slot), word, bay, of_region })
+        Some(Held { at, of_region, bytes })
     }
 
     fn uncount(&self) {
-        self.slot.in_flight.count_out();
+        let At { slot, word, bay } = &self.at;
+        slot.in_flight.count_out();
         // ord! Release: the transfer's last touch of its pages comes before a deregistration that reads zero: pairs with the
         //      Acquire in `shutdown::unlist`, for all who left before too: each subtraction continues their releases. So the
         //      Acquire here is more than it needs.
         //      model: registering::the_last_touch_of_a_page_comes_before_its_deregistration   fails if: relaxed-uncount
         self.of_region.fetch_sub(1, Ordering::AcqRel);
-        if self.slot.bay(self.bay).transfer_quiescent() && self.slot.word() != self.word {
-            self.slot.tell(crate::queue::LOOK); // the lane may wait for this
+        if slot.bay(*bay).transfer_quiescent() && slot.word() != *word {
+            slot.tell(LOOK); // the lane may wait for this
         }
     }
 }
 
-impl<T: Transport> TransferHome for Held<T> {
+impl<T: DataPlane> TransferHome for Held<T> {
     fn quarantined(&self) {
-        self.slot.in_flight.quarantined();
+        self.at.slot.in_flight.quarantined(self.bytes);
     }
 
     fn quiescent(self: Box<Self>, transfer: TransferId, was_quarantined: bool) {
-        self.slot.in_flight.remove(transfer, was_quarantined);
+        self.at.slot.in_flight.remove(transfer, was_quarantined.then_some(self.bytes));
         self.uncount();
+    }
+
+    fn reach(&self) -> Box<dyn Reach> {
+        Box::new(self.at.clone())
     }
 }
 
@@ -321,10 +429,10 @@ mod tests {
         let earlier = count();
         table.deregister(&region).unwrap();
         table.register(&region).unwrap();
-        let refused = lease.hold(region.id(), earlier.clone());
+        let refused = lease.hold(region.id(), earlier.clone(), 8);
         assert!(matches!(refused.err(), Some(PostError::NotRegistered { .. })));
         assert_eq!(earlier.load(Ordering::Relaxed), 0);
-        let held = lease.hold(region.id(), count()).ok().unwrap();
+        let held = lease.hold(region.id(), count(), 8).ok().unwrap();
         assert!(table.deregister(&region).is_err(), "it is in use");
         held.uncount();
         table.deregister(&region).unwrap();

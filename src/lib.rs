@@ -52,6 +52,7 @@
 
 mod bay;
 mod builder;
+mod cancel;
 mod clock;
 mod close;
 pub mod docs;
@@ -61,6 +62,7 @@ mod events;
 mod gate;
 mod grant;
 mod history;
+mod in_flight;
 mod inbox;
 #[cfg(peerage_loom)]
 mod internal;
@@ -77,6 +79,7 @@ mod observe;
 mod peer;
 mod policy;
 mod pool;
+mod quarantine;
 mod queue;
 mod record;
 mod region;
@@ -101,6 +104,7 @@ mod update;
 mod wait;
 
 pub use builder::Builder;
+pub use cancel::{Cancel, Cancelled};
 pub use clock::Clock;
 pub use error::*;
 pub use events::{Change, Event, Events};

@@ -13,7 +13,10 @@
 //! | `peerage_draining_leases` | gauge | | leases of older generations, not given back |
 //! | `peerage_transfers` | gauge | | transfers in flight |
 //! | `peerage_quarantined_transfers` | gauge | | transfers that ended for their caller and still hold their pages |
+//! | `peerage_stalled_transfers` | gauge | | transfers of which no byte moves |
 //! | `peerage_grants` | gauge | | grants that are not quiesced |
+//! | `peerage_quarantined_grants` | gauge | | grants that were revoked and are not quiesced |
+//! | `peerage_quarantined_bytes` | gauge | | bytes of the transfers and grants in quarantine |
 //! | `peerage_open_breakers` | gauge | | peers whose breaker is open |
 //! | `peerage_stuck_connects` | gauge | | native connects that run beyond their attempt's deadline |
 //! | `peerage_stuck_closes` | gauge | | native closes that run beyond `close_timeout` |
@@ -42,7 +45,10 @@ pub fn describe() {
     describe_gauge!("peerage_draining_leases", Unit::Count, "Leases of older generations, not given back");
     describe_gauge!("peerage_transfers", Unit::Count, "Transfers in flight");
     describe_gauge!("peerage_quarantined_transfers", Unit::Count, "Transfers that ended and still hold their pages");
+    describe_gauge!("peerage_stalled_transfers", Unit::Count, "Transfers of which no byte moves");
     describe_gauge!("peerage_grants", Unit::Count, "Grants that are not quiesced");
+    describe_gauge!("peerage_quarantined_grants", Unit::Count, "Grants that were revoked and are not quiesced");
+    describe_gauge!("peerage_quarantined_bytes", Unit::Bytes, "Bytes of transfers and grants in quarantine");
     describe_gauge!("peerage_open_breakers", Unit::Count, "Peers whose breaker is open");
     describe_gauge!("peerage_stuck_connects", Unit::Count, "Native connects beyond their attempt's deadline");
     describe_gauge!("peerage_stuck_closes", Unit::Count, "Native closes beyond close_timeout");
@@ -67,8 +73,11 @@ pub fn record<T: Transport>(table: &PeerTable<T>) {
     gauge!("peerage_leases").set(sum(|peer| peer.leases));
     gauge!("peerage_draining_leases").set(sum(|peer| peer.draining));
     gauge!("peerage_transfers").set(sum(|peer| peer.transfers));
-    gauge!("peerage_quarantined_transfers").set(sum(|peer| peer.quarantined));
+    gauge!("peerage_quarantined_transfers").set(snapshot.quarantined as f64);
+    gauge!("peerage_stalled_transfers").set(sum(|peer| peer.stalled));
     gauge!("peerage_grants").set(sum(|peer| peer.grants));
+    gauge!("peerage_quarantined_grants").set(snapshot.quarantined_grants as f64);
+    gauge!("peerage_quarantined_bytes").set(snapshot.quarantined_bytes as f64);
     gauge!("peerage_open_breakers")
         .set(sum(|peer| u64::from(peer.record.as_ref().is_some_and(|record| record.breaker_open))));
     gauge!("peerage_stuck_connects").set(snapshot.stuck_connects as f64);

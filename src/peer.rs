@@ -69,8 +69,9 @@ impl<T: Transport> Peer<T> {
         self.slot.word().generation()
     }
 
-    /// Whether it is Ready and has not answered for a [heartbeat](crate::Heartbeat)'s interval. Leases are granted all the
-    /// same; who has a choice sends elsewhere first. Without heartbeats always false. Wait-free.
+    /// Whether it is Ready and has not answered for a [heartbeat](crate::Heartbeat)'s interval, or a transfer of this generation
+    /// is [stalled](crate::Builder::stalled_after). Leases are granted all the same; who has a choice sends elsewhere first.
+    /// Where neither is asked for always false. Wait-free.
     pub fn is_suspect(&self) -> bool {
         self.slot.is_suspect()
     }
@@ -355,7 +356,7 @@ pub struct PeerStatus {
     pub phase: Phase,
     /// At which generation.
     pub generation: Generation,
-    /// Whether it is Ready and has not answered for a heartbeat's interval.
+    /// Whether it is Ready and has not answered for a heartbeat's interval, or a transfer of this generation is stalled.
     pub suspect: bool,
     /// The record of exactly this phase and generation; `None` while it changes.
     pub record: Option<Record>,
@@ -367,8 +368,14 @@ pub struct PeerStatus {
     pub transfers: u64,
     /// Transfers that ended for their caller and still hold their pages.
     pub quarantined: u64,
+    /// Of both, those of which no byte moves.
+    pub stalled: u64,
     /// Grants that are not quiesced.
     pub grants: u64,
+    /// Of these, those that were revoked.
+    pub quarantined_grants: u64,
+    /// Bytes of the transfers and grants that are in quarantine.
+    pub quarantined_bytes: u64,
     /// Whether a native connect, or the close of one that came too late, has not returned.
     pub connecting: bool,
     /// When this was seen, by the table's clock.
@@ -389,6 +396,7 @@ impl PeerStatus {
         let all = users(0) + users(1);
         let leases = word.bay().map_or(0, users);
         let (transfers, quarantined) = slot.in_flight.counts();
+        let kept = slot.in_flight.quarantine.counts();
         PeerStatus {
             name,
             id: slot.id(),
@@ -400,7 +408,10 @@ impl PeerStatus {
             draining: all.saturating_sub(leases),
             transfers: transfers as u64,
             quarantined: quarantined as u64,
+            stalled: (0..2).map(|bay| slot.in_flight.stalled(bay) as u64).sum(),
             grants: slot.grants.load(Ordering::Relaxed),
+            quarantined_grants: kept.grants,
+            quarantined_bytes: kept.bytes,
             connecting: slot.connecting.load(Ordering::Relaxed),
             at: slot.home().clock.now(),
         }

@@ -32,7 +32,9 @@ impl fmt::Display for PeerStatus {
             (self.draining, "lease draining", "leases draining"),
             (self.transfers, "transfer", "transfers"),
             (self.quarantined, "transfer quarantined", "transfers quarantined"),
+            (self.stalled, "transfer stalled", "transfers stalled"),
             (self.grants, "grant", "grants"),
+            (self.quarantined_grants, "grant quarantined", "grants quarantined"),
         ] {
             match count {
                 0 => {}

@@ -5,7 +5,9 @@
 //! hangs there, the driver answers in its place. What is still in use is neither disconnected nor deregistered, it is
 //! reported. Every part may run again.
 
+use crate::cancel::Cancelled;
 use crate::error::ReadyError;
+use crate::in_flight::Due;
 use crate::name::PeerName;
 use crate::peer::Removed;
 use crate::region::RegionId;
@@ -15,6 +17,7 @@ use crate::slow::locked;
 use crate::state::Phase;
 use crate::sync::{Ordering, came_through, caught, fence};
 use crate::table::ShutdownReport;
+use crate::transfer::Outcome;
 use crate::transport::{CloseReason, Liveness, Transport};
 use crate::wait::Cell;
 use std::sync::Arc;
@@ -137,6 +140,13 @@ pub(crate) fn driver_died<T: Transport>(
         });
         for (_, cell) in waiting {
             cell.resolve(Removed::DriverDied);
+        }
+        for due in slot.in_flight.take_timers() {
+            let (Due::Transfer(transfer) | Due::Cancel(transfer, _)) = &due;
+            transfer.end(Outcome::Unknown);
+            if let Due::Cancel(_, cell) = due {
+                cell.resolve(Cancelled::NotQuiesced);
+            }
         }
     }
     let late = std::mem::take(&mut *shared.shutdown.lock());

@@ -22,6 +22,7 @@
 
 use crate::bay::Bay;
 use crate::gate::{Gates, Leases};
+use crate::in_flight::InFlight;
 use crate::name::PeerId;
 use crate::note::{Note, Notes};
 use crate::queue::{DRAINED, Link, Node, REPORTED, WANTED};
@@ -30,7 +31,6 @@ use crate::shared::Shared;
 use crate::slow::Slow;
 use crate::state::{Generation, Phase, Word};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Crossing, Mutex, Ordering, fence};
-use crate::transfer::InFlight;
 use crate::transport::Transport;
 use crossbeam_utils::CachePadded;
 use std::fmt;
@@ -161,11 +161,13 @@ impl<T: Transport> Slot<T> {
         &self.gates
     }
 
-    /// Whether the peer is Ready and has not answered for a heartbeat's interval.
+    /// Whether the peer is Ready and has not answered for a heartbeat's interval, or a transfer of that generation stands
+    /// still.
     pub(crate) fn is_suspect(&self) -> bool {
         // The word first: what an older generation was suspected of was cleared, under the mutex, before the CAS that made
-        // this one Ready.
-        self.word().bay().is_some() && self.suspect.load(Ordering::Relaxed)
+        // this one Ready. Its bay was used by no older transfer any more.
+        let suspect = |bay| self.suspect.load(Ordering::Relaxed) || self.in_flight.stalled(bay) > 0;
+        self.word().bay().is_some_and(suspect)
     }
 
     /// Changes the word; the caller holds the slot's mutex, and the CAS is against a report.

@@ -9,6 +9,7 @@ use crate::lease::Lease;
 use crate::name::{PeerId, PeerName};
 use crate::names::{Found, New, NotAdded};
 use crate::peer::{Peer, PeerStatus};
+use crate::quarantine;
 use crate::region::{Region, RegionId, Slice};
 use crate::shared::{Registration, Shared, ShutdownRequest};
 use crate::shutdown;
@@ -275,10 +276,14 @@ impl<T: Transport> PeerTable<T> {
         let shared = self.shared();
         let [generations, elections_without_connect, reports, stale_reports, leaked] = shared.counters.read();
         let slots = shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version));
+        let kept: quarantine::Counts = shared.slab.places().map(|slot| slot.in_flight.quarantine.counts()).sum();
         Snapshot {
             peers: slots.filter_map(|slot| PeerStatus::of(&slot)).collect(),
             stuck_connects: shared.connects.stuck() as u64,
             stuck_closes: shared.stuck_closes() as u64,
+            quarantined: kept.transfers,
+            quarantined_grants: kept.grants,
+            quarantined_bytes: kept.bytes,
             leaked,
             generations,
             elections_without_connect,
@@ -369,11 +374,16 @@ impl<T: DataPlane> PeerTable<T> {
             return Err(RegisterError::ShutDown { region: id });
         }
         native(id, || shared.transport.register(region))?;
+        shared.transport.grants().region_is_known(id);
         let transport = shared.transport.clone();
         let registration = Registration {
             region: region.clone(),
             transfers: Arc::new(AtomicUsize::new(0)),
-            deregister: Arc::new(move |region| transport.deregister(region).map_err(|error| error.to_string())),
+            deregister: Arc::new(move |region| {
+                transport.deregister(region).map_err(|error| error.to_string())?;
+                transport.grants().region_is_gone(region.id());
+                Ok(())
+            }),
         };
         let _ = shared.registered.update(|map| match map.contains_key(&id) {
             true => Err(()),
@@ -397,8 +407,9 @@ impl<T: DataPlane> PeerTable<T> {
             Ok(()) => native(id, || shared.transport.deregister(region)),
             Err((transfers, grants)) => Err(RegisterError::InUse { region: id, transfers, grants }),
         };
-        if taken.is_err() {
-            shutdown::list_again(shared, registration);
+        match taken {
+            Ok(()) => shared.transport.grants().region_is_gone(id),
+            Err(_) => shutdown::list_again(shared, registration),
         }
         taken
     }
@@ -410,8 +421,13 @@ impl<T: DataPlane> PeerTable<T> {
     pub fn grant(&self, to: &Peer<T>, page: &Slice, access: Access) -> Result<Grant, GrantError> {
         let shared = self.shared();
         let (peer, region) = (to.name(), page.region().id());
+        let (quarantine, limit) = (&to.slot().in_flight.quarantine, shared.config.max_quarantined_bytes);
+        if let Some(bytes) = quarantine.is_full(limit) {
+            return Err(GrantError::Quarantined { peer: peer.clone(), bytes, limit });
+        }
         let grant = shared.transport.grants().lend(peer, page, access);
         let (core, slot) = (grant.core().clone(), to.slot().clone());
+        core.quarantined_in(quarantine.clone());
         shared.lent.lock().insert(core.id(), core.clone());
         slot.grants.fetch_add(1, Ordering::Relaxed);
         let (home, id) = (Arc::downgrade(shared), core.id());
@@ -533,6 +549,12 @@ pub struct Snapshot {
     pub stuck_connects: u64,
     /// Native closes that have taken longer than `close_timeout` and go on, now.
     pub stuck_closes: u64,
+    /// Transfers that ended for their callers and still hold their pages, of all peers, also those that are removed.
+    pub quarantined: u64,
+    /// Grants that were revoked and are not quiesced, likewise.
+    pub quarantined_grants: u64,
+    /// Bytes of both.
+    pub quarantined_bytes: u64,
     /// Connections that the native side did not take back.
     pub leaked: u64,
     /// Elections won: each drew one generation for one attempt.

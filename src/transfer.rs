@@ -4,17 +4,22 @@
 //! It is *quiescent* when the transport no longer touches its local pages. The two may be apart: `Unknown` ends the
 //! caller's wait, while the pages stay in quarantine until the connection is proven closed. Until then the transfer's
 //! bay counts it (not a lease), so the bay is not used again.
+//!
+//! How far it is, the transport says in one word (`moved`), which also decides whether a transfer that is given up while it
+//! waits for its turn is sent or not: whoever changes the word first.
 
+use crate::cancel::Cancelled;
 use crate::clock::Clock;
+use crate::error::Sent;
 use crate::grant::Refusal;
+use crate::name::PeerName;
 use crate::region::Slice;
-use crate::sync::{Arc, AtomicU32, Mutex, MutexGuard, Ordering};
+use crate::sync::{Arc, AtomicU32, Mutex, Ordering};
 use crate::wait::{Cell, Wait};
-use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -22,6 +27,15 @@ const ENDED: u32 = 1;
 const QUIESCENT: u32 = 2;
 /// Quiescent, and counted out of its peer and its region.
 const COUNTED_OUT: u32 = 4;
+
+/// The transport does not say how far a transfer is.
+const UNSAID: u64 = u64::MAX;
+/// Nothing of it was sent.
+const WAITS: u64 = u64::MAX - 1;
+/// It was given up before anything was sent, and nothing will be.
+const GIVEN_UP: u64 = u64::MAX - 2;
+/// The most bytes that are told apart.
+const MAX_MOVED: u64 = u64::MAX - 3;
 
 /// Tells the transfers of one process apart. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,7 +114,8 @@ impl fmt::Debug for RemoteSlice {
 pub enum Outcome {
     /// All bytes are where they belong.
     Done,
-    /// It did not happen, or not whole; the peer said so, or nothing was sent.
+    /// It did not happen, or not whole: the peer said so, or nothing was sent. Or its deadline passed, and
+    /// [`TransferError::Deadline`] says whether anything may have been sent.
     Failed(TransferError),
     /// Nobody can tell what the far side has. The request must be failed, not repeated blindly.
     Unknown,
@@ -119,6 +134,22 @@ pub enum TransferError {
     /// A fault on this side; nothing more is known to be wrong with the peer.
     #[error("local fault: {0}")]
     Local(String),
+    /// Its own deadline passed; it was given up, and the peer is told. Fail the request. Its pages are in quarantine until
+    /// [`Transfer::is_quiescent`]; where that lasts, the peer hangs: report its generation.
+    #[error("the transfer with \"{peer}\" was not over at its deadline; {}", what_was_sent(.sent))]
+    Deadline {
+        /// The peer.
+        peer: PeerName,
+        /// Whether anything may have been sent. `No` only where the transport says when it begins.
+        sent: Sent,
+    },
+}
+
+fn what_was_sent(sent: &Sent) -> &'static str {
+    match sent {
+        Sent::No => "nothing was sent",
+        Sent::Maybe => "it may have happened, whole or in part",
+    }
 }
 
 /// A transfer as a transport gets it.
@@ -154,8 +185,10 @@ impl Post {
             id,
             local: local.clone(),
             state: AtomicU32::new(0),
+            moved: AtomicU64::new(UNSAID),
+            stalled: AtomicBool::new(false),
             ended: Arc::new(Cell::new()),
-            home: Mutex::new(home),
+            home: Mutex::new(Home { counted: home, waiting: Vec::new(), is_over: false }),
         });
         let transfer = Transfer { core: core.clone(), wait: Wait::new(core.ended.clone()), clock };
         (Post { id, kind, local, remote, completion: Completion { core: Some(core) } }, transfer)
@@ -168,6 +201,25 @@ pub(crate) trait TransferHome: Send {
     fn quarantined(&self);
     /// It holds nothing any more.
     fn quiescent(self: Box<Self>, transfer: TransferId, was_quarantined: bool);
+    /// What reaches its table, for use without a lock.
+    fn reach(&self) -> Box<dyn Reach>;
+}
+
+/// What is asked of a transfer's table by who gives it up. Called under no lock.
+pub(crate) trait Reach: Send {
+    /// Has `cell` answered at the deadline, and the transfer ended, if it is not quiescent by then.
+    fn answer_at(&self, deadline: Instant, transfer: &Arc<Core>, cell: &Arc<Cell<Cancelled>>);
+    /// Asks the transport to give it up, if its connection is open.
+    fn cancel(&self, transfer: TransferId);
+}
+
+struct Home {
+    /// Taken at quiescence.
+    counted: Option<Box<dyn TransferHome>>,
+    /// Who waits for quiescence.
+    waiting: Vec<Arc<Cell<Cancelled>>>,
+    /// They have been told.
+    is_over: bool,
 }
 
 pub(crate) struct Core {
@@ -175,12 +227,20 @@ pub(crate) struct Core {
     /// Held until quiescence even if the user has dropped the region.
     local: Slice,
     state: AtomicU32,
+    /// The bytes that have moved, or one of `UNSAID`, `WAITS`, `GIVEN_UP`. Decides by itself and publishes nothing.
+    moved: AtomicU64,
+    /// For showing.
+    stalled: AtomicBool,
     ended: Arc<Cell<Outcome>>,
-    /// Taken at quiescence; `state` changes under this lock, so the home is told in order.
-    home: Mutex<Option<Box<dyn TransferHome>>>,
+    /// `state` changes under this lock, so the home is told in order.
+    home: Mutex<Home>,
 }
 
 impl Core {
+    pub(crate) fn id(&self) -> TransferId {
+        self.id
+    }
+
     /// Ends the caller's wait; the pages stay where they are.
     pub(crate) fn end(&self, outcome: Outcome) {
         self.advance(ENDED, Some(outcome));
@@ -198,8 +258,8 @@ impl Core {
         //      model: closing::a_transfer_ends_once   fails if: end-without-deciding
         let before = self.state.fetch_or(bits, Ordering::AcqRel);
         let new = bits & !before;
-        let leaves = if new & QUIESCENT != 0 { home.take() } else { None };
-        if let Some(home) = home.as_ref().filter(|_| new & ENDED != 0) {
+        let leaves = if new & QUIESCENT != 0 { home.counted.take() } else { None };
+        if let Some(home) = home.counted.as_ref().filter(|_| new & ENDED != 0) {
             home.quarantined();
         }
         drop(home);
@@ -213,6 +273,66 @@ impl Core {
         if let Some(outcome) = outcome.filter(|_| new & ENDED != 0) {
             self.ended.resolve(outcome);
         }
+        if new & QUIESCENT != 0 {
+            self.tell_quiescent();
+        }
+    }
+
+    /// After its outcome is there, which the answer has.
+    fn tell_quiescent(&self) {
+        let mut home = self.home.lock();
+        home.is_over = true;
+        let waiting = std::mem::take(&mut home.waiting);
+        drop(home);
+        for cell in waiting {
+            cell.resolve(Cancelled::Quiesced(self.outcome()));
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        self.ended.peek().unwrap_or(Outcome::Unknown)
+    }
+
+    /// Resolves `cell` at quiescence, or now. Answers how to reach its table, if it is still counted there.
+    pub(crate) fn await_quiescence(&self, cell: &Arc<Cell<Cancelled>>) -> Option<Box<dyn Reach>> {
+        let mut home = self.home.lock();
+        let reach = home.counted.as_ref().map(|home| home.reach());
+        let quiesces = reach.is_some() || self.state.load(Ordering::Acquire) & QUIESCENT != 0;
+        let is_over = home.is_over;
+        if quiesces && !is_over {
+            home.waiting.push(cell.clone());
+        }
+        drop(home);
+        match (is_over, quiesces) {
+            (true, _) => cell.resolve(Cancelled::Quiesced(self.outcome())),
+            (false, true) => return reach,
+            (false, false) => cell.resolve(Cancelled::NotQuiesced),
+        };
+        reach
+    }
+
+    /// How to reach its table, if it is still counted there.
+    pub(crate) fn reach(&self) -> Option<Box<dyn Reach>> {
+        self.home.lock().counted.as_ref().map(|home| home.reach())
+    }
+
+    /// Ends it at its own deadline.
+    pub(crate) fn expire(&self, peer: PeerName) {
+        let unsent = match self.moved.compare_exchange(WAITS, GIVEN_UP, Relaxed, Relaxed) {
+            Ok(_) => true,
+            Err(now) => now == GIVEN_UP,
+        };
+        let sent = if unsent { Sent::No } else { Sent::Maybe };
+        self.end(Outcome::Failed(TransferError::Deadline { peer, sent }));
+    }
+
+    /// How many bytes have moved. `None`: none yet, and it waits for its turn; or the transport does not say.
+    pub(crate) fn moved(&self) -> Option<u64> {
+        Some(self.moved.load(Relaxed)).filter(|moved| *moved <= MAX_MOVED)
+    }
+
+    pub(crate) fn set_stalled(&self, stalled: bool) {
+        self.stalled.store(stalled, Relaxed);
     }
 
     fn is_quiescent(&self) -> bool {
@@ -231,6 +351,38 @@ impl Completion {
     pub fn complete(mut self, outcome: Outcome) {
         if let Some(core) = self.core.take() {
             core.advance(ENDED | QUIESCENT, Some(outcome));
+        }
+    }
+
+    /// States, when the transfer is accepted, that nothing of it is sent before [`begins`](Self::begins) has said that it
+    /// may. So one whose deadline passes while it waits for its turn fails with the certainty that nothing was sent. A
+    /// transport that can't promise that leaves it out.
+    pub fn waits(&self) {
+        self.say(WAITS);
+    }
+
+    /// The first of it is about to be sent. `false`: it was given up before, and nothing may be sent; complete it as
+    /// [`TransferError::NotSent`]. One compare-and-swap; never waits.
+    #[must_use = "a transfer that was given up must not be sent"]
+    pub fn begins(&self) -> bool {
+        let begins = |moved| match moved {
+            GIVEN_UP => None,
+            UNSAID | WAITS => Some(0),
+            begun => Some(begun),
+        };
+        self.core.as_ref().is_none_or(|core| core.moved.fetch_update(Relaxed, Relaxed, begins).is_ok())
+    }
+
+    /// So many bytes of it have moved so far, as far as this side can tell. One relaxed store, for every chunk. A transfer
+    /// that has begun and says nothing new for [`stalled_after`](crate::Builder::stalled_after) is stalled; one that never
+    /// says anything is not watched.
+    pub fn progress(&self, moved: u64) {
+        self.say(moved.min(MAX_MOVED));
+    }
+
+    fn say(&self, moved: u64) {
+        if let Some(core) = &self.core {
+            core.moved.store(moved, Relaxed);
         }
     }
 }
@@ -262,6 +414,10 @@ impl Transfer {
         &self.core
     }
 
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// Its number.
     pub fn id(&self) -> TransferId {
         self.core.id
@@ -282,9 +438,17 @@ impl Transfer {
         self.core.ended.wait(Some(deadline), &self.clock)
     }
 
-    /// Whether the local pages may be reused. Always so after `Done`; after `Unknown` only once the connection is closed.
+    /// Whether the local pages may be reused. Always so after `Done`; after `Unknown` and after its deadline only once the peer
+    /// has answered or the connection is closed.
     pub fn is_quiescent(&self) -> bool {
         self.core.is_quiescent()
+    }
+
+    /// Whether it has begun and no byte of it has moved for [`stalled_after`](crate::Builder::stalled_after). A hint that
+    /// comes and goes; always false where that is not set, or where the transport does not say how far a transfer is.
+    /// Wait-free.
+    pub fn is_stalled(&self) -> bool {
+        self.core.stalled.load(Relaxed)
     }
 }
 
@@ -302,67 +466,6 @@ impl fmt::Debug for Transfer {
             .field("outcome", &self.try_outcome())
             .field("quiescent", &self.is_quiescent())
             .finish()
-    }
-}
-
-/// The transfers of one peer that are not quiescent, for the drain deadline, for a close that quiesces, and for listing.
-#[derive(Default)]
-pub(crate) struct InFlight {
-    map: Mutex<HashMap<TransferId, (usize, Arc<Core>)>>,
-    all: AtomicUsize,
-    quarantined: AtomicUsize,
-}
-
-impl InFlight {
-    /// Counts one more in, unless there are `limit`.
-    pub(crate) fn count_in(&self, limit: usize) -> bool {
-        let fits = |all: usize| (all < limit).then(|| all + 1);
-        self.all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
-    }
-
-    pub(crate) fn count_out(&self) {
-        self.all.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Lists one that was counted in.
-    pub(crate) fn add(&self, bay: usize, core: &Arc<Core>) {
-        self.lock().insert(core.id, (bay, core.clone()));
-    }
-
-    pub(crate) fn quarantined(&self) {
-        self.quarantined.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn remove(&self, id: TransferId, was_quarantined: bool) {
-        let gone = self.lock().remove(&id);
-        drop(gone);
-        if was_quarantined {
-            self.quarantined.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Those of one bay, the oldest first.
-    pub(crate) fn of_bay(&self, bay: usize) -> Vec<Arc<Core>> {
-        let mut of_bay: Vec<_> =
-            self.lock().values().filter(|(of, _)| *of == bay).map(|(_, core)| core.clone()).collect();
-        of_bay.sort_by_key(|core| core.id);
-        of_bay
-    }
-
-    /// How many run, and how many have ended for their caller but hold their pages. A moment's answer, without a lock.
-    pub(crate) fn counts(&self) -> (usize, usize) {
-        let quarantined = self.quarantined.load(Ordering::Relaxed);
-        (self.all.load(Ordering::Relaxed).saturating_sub(quarantined), quarantined)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<TransferId, (usize, Arc<Core>)>> {
-        self.map.lock()
-    }
-}
-
-impl fmt::Debug for InFlight {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("InFlight").field(&self.counts()).finish()
     }
 }
 
@@ -394,20 +497,23 @@ mod tests {
     use Told::{Quarantined, Quiescent};
 
     /// A test that has failed listens no more.
-    struct Home(Sender<Told>);
+    struct Listens(Sender<Told>);
 
-    impl TransferHome for Home {
+    impl TransferHome for Listens {
         fn quarantined(&self) {
             let _ = self.0.send(Quarantined);
         }
         fn quiescent(self: Box<Self>, _: TransferId, was_quarantined: bool) {
             let _ = self.0.send(Quiescent { was_quarantined });
         }
+        fn reach(&self) -> Box<dyn Reach> {
+            unreachable!("nobody gives it up")
+        }
     }
 
     fn post_at_home() -> (Post, Transfer, Receiver<Told>) {
         let (tell, told) = channel();
-        let (post, transfer) = post_of(Some(Box::new(Home(tell))));
+        let (post, transfer) = post_of(Some(Box::new(Listens(tell))));
         (post, transfer, told)
     }
 
@@ -471,6 +577,9 @@ mod tests {
             fn quiescent(self: Box<Self>, _: TransferId, _: bool) {
                 self.0.get().unwrap().end(Outcome::Unknown);
             }
+            fn reach(&self) -> Box<dyn Reach> {
+                unreachable!("nobody gives it up")
+            }
         }
         let core = Arc::new(OnceLock::new());
         let (post, transfer) = post_of(Some(Box::new(EndsItAgain(core.clone()))));
@@ -488,42 +597,47 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_counted_in_than_the_limit_until_one_is_counted_out() {
-        let in_flight = InFlight::default();
-        assert!(!in_flight.count_in(0));
-        assert!(in_flight.count_in(2) && in_flight.count_in(2));
-        assert!(!in_flight.count_in(2) && !in_flight.count_in(1));
-        assert_eq!(in_flight.counts(), (2, 0));
-        in_flight.count_out();
-        assert!(in_flight.count_in(2));
+    fn what_is_given_up_while_it_waits_is_not_sent_and_what_has_begun_may_be() {
+        // fails if: the post begins although its deadline has said that nothing was sent, or the other way round.
+        let peer = || PeerName::new("p").unwrap();
+        let ended = |sent| Some(Outcome::Failed(TransferError::Deadline { peer: peer(), sent }));
+        let (waits, transfer) = post();
+        waits.completion.waits();
+        transfer.core().expire(peer());
+        assert_eq!((transfer.try_outcome(), waits.completion.begins()), (ended(Sent::No), false));
+        let (begun, transfer) = post();
+        begun.completion.waits();
+        assert!(begun.completion.begins());
+        transfer.core().expire(peer());
+        assert_eq!((transfer.try_outcome(), begun.completion.begins()), (ended(Sent::Maybe), true));
+        let (says_nothing, transfer) = post();
+        transfer.core().expire(peer());
+        assert_eq!((transfer.try_outcome(), says_nothing.completion.begins()), (ended(Sent::Maybe), true));
     }
 
     #[test]
-    fn what_is_in_quarantine_is_counted_apart_until_it_is_removed() {
-        let in_flight = InFlight::default();
-        let ids = [(); 3].map(|()| {
-            assert!(in_flight.count_in(usize::MAX));
-            post().1.id()
-        });
-        in_flight.quarantined();
-        in_flight.quarantined();
-        assert_eq!(in_flight.counts(), (1, 2));
-        assert_eq!(format!("{in_flight:?}"), "InFlight((1, 2))");
-        in_flight.remove(ids[0], true);
-        in_flight.remove(ids[2], false);
-        assert_eq!(in_flight.counts().1, 1);
+    fn how_far_a_transfer_is_is_known_once_it_has_begun_and_only_if_its_transport_says() {
+        let (post, transfer) = post();
+        assert_eq!(transfer.core().moved(), None);
+        post.completion.waits();
+        assert_eq!(transfer.core().moved(), None);
+        assert!(post.completion.begins());
+        assert_eq!(transfer.core().moved(), Some(0));
+        post.completion.progress(7);
+        assert!(post.completion.begins(), "asked again, it goes on");
+        assert_eq!(transfer.core().moved(), Some(7));
+        post.completion.progress(u64::MAX);
+        assert_eq!(transfer.core().moved(), Some(MAX_MOVED));
     }
 
     #[test]
-    fn the_transfers_of_a_bay_are_listed_the_oldest_first_until_they_are_removed() {
-        let in_flight = InFlight::default();
-        let cores = [(); 9].map(|()| post().1.core().clone());
-        cores.iter().enumerate().for_each(|(at, core)| in_flight.add(at % 2, core));
-        let listed = |bay| in_flight.of_bay(bay).iter().map(|core| core.id).collect::<Vec<_>>();
-        assert_eq!(listed(0), [0, 2, 4, 6, 8].map(|at: usize| cores[at].id));
-        assert_eq!(listed(1), [1, 3, 5, 7].map(|at: usize| cores[at].id));
-        in_flight.remove(cores[3].id, false);
-        assert_eq!(listed(1), [1, 5, 7].map(|at: usize| cores[at].id));
+    fn who_gives_up_a_transfer_without_a_table_is_told_at_once_whether_it_is_quiescent() {
+        let (post, transfer) = post();
+        let far = Instant::now() + std::time::Duration::from_secs(3600);
+        assert_eq!(transfer.cancel(far).wait(), Ok(Cancelled::NotQuiesced));
+        assert_eq!(transfer.try_outcome(), None, "it goes on");
+        post.completion.complete(Outcome::Done);
+        assert_eq!(transfer.cancel(far).wait(), Ok(Cancelled::Quiesced(Outcome::Done)));
     }
 
     #[test]

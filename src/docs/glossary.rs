@@ -19,4 +19,6 @@
 //! | grant, [`Grant`](crate::Grant) | our permission for a peer to use our page |
 //! | quiescent | nothing touches the page any more |
 //! | quarantine | what has ended for its caller and may still be touched |
+//! | stalled | a transfer that has begun and of which no byte moves |
+//! | Suspect | a Ready peer that does not answer, or lets a transfer stall; refused and freed is nothing for it |
 //! | record, [`Record`](crate::Record) | the full state of a peer as plain data |

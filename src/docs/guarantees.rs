@@ -24,6 +24,7 @@
 //! | [`Lease::name`](crate::Lease::name) | lock-free | | no, first | as ever |
 //! | [`Lease::notify`](crate::Lease::notify) | never waits; locks as the transport: `Tcp` that connection's queue, `Memory` leaf | all of the message or nothing; at most once, in order per connection | as the transport: both do | `StaleGeneration`, nothing sent |
 //! | [`Lease::write`](crate::Lease::write), [`read`](crate::Lease::read) | leaf, and as the transport | posted, or nothing was sent | yes | `StaleGeneration`, nothing sent |
+//! | [`Lease::write_until`](crate::Lease::write_until), [`read_until`](crate::Lease::read_until) | the same; one unpark if its deadline is the peer's next | the same | yes | the same |
 //!
 //! # State
 //!
@@ -70,10 +71,13 @@
 //! | operation | progress | in one step | allocates | being removed, removed, shut down |
 //! |---|---|---|---|---|
 //! | [`register`](crate::PeerTable::register), [`deregister`](crate::PeerTable::deregister) | blocks: in the native library, and for another thread that is there | listed and known to the native side, or neither | yes | `ShutDown`; deregister: as ever |
+//! | [`Completion::waits`](crate::Completion::waits), [`begins`](crate::Completion::begins), [`progress`](crate::Completion::progress) | lock-free: one store, or one CAS | what was given up does not begin | no | as ever |
 //! | [`PeerTable::grant`](crate::PeerTable::grant) | leaf, and the system's random bytes | | yes | lent also to a removed peer: a grant names a name. `ShutDown` |
 //! | [`Grant::revoke`](crate::Grant::revoke), dropping a grant | leaf. The future: when the copy that runs has ended | nothing is admitted under it after it returns | no | as ever |
 //! | [`Transfer::try_outcome`](crate::Transfer::try_outcome), polling one, [`Grant::is_quiesced`](crate::Grant::is_quiesced) | leaf | the first end stays | a poll's waker | as ever |
 //! | [`Transfer::is_quiescent`](crate::Transfer::is_quiescent) | wait-free | once true, for ever | no | as ever |
+//! | [`Transfer::is_stalled`](crate::Transfer::is_stalled), [`Grant::running`](crate::Grant::running) | wait-free | a moment's answer | no | as ever |
+//! | [`Transfer::cancel`](crate::Transfer::cancel) | slot, and as the transport; one unpark if its deadline is the peer's next. The future: at quiescence, at its deadline at the latest | the transfer has its one end, whoever brings it about | yes | as ever |
 //! | [`Transfer::wait`](crate::Transfer::wait), [`Revoked::wait`](crate::Revoked::wait) | block until the end or the deadline, on any thread | | no | as ever |
 //! | [`Slice::read`](crate::Slice::read), [`Slice::write`](crate::Slice::write) | lock-free | 8 aligned bytes; a copy beside a remote write may see a part of it | no | as ever |
 //! | [`Inbox::try_recv`](crate::Inbox::try_recv), polling [`next`](crate::Inbox::next) | leaf | each message goes to one receiver | a poll's waker | as ever, until the transport is dropped |
@@ -89,6 +93,9 @@
 //! - A transport sees at most one `connect` per name at a time, also across a removal and the next insert of the name;
 //!   none before the connection before it is closed, unless it has the `OVERLAP` capability; and one `disconnect` per
 //!   connection (more only where it answered `Retry`).
+//! - A transfer has one end here, its outcome, and one at the owner of the page, whose loan is given back: whoever gives it
+//!   up, at whatever point, and whatever the transport raises. Where the peer can't be told, the end of the connection is the
+//!   owner's. After [`Cancelled::Quiesced`](crate::Cancelled::Quiesced) nothing touches the local pages.
 //! - `Ok` of a notification means accepted by the transport. `Done` of a write means that the owner of the page has said so.
 //! - Generations grow per peer. They are not consecutive.
 //!
@@ -100,6 +107,7 @@
 //! | `Transport::disconnect`, destructors of connections | closing |
 //! | `Transport::probe` | probing |
 //! | `DataPlane::notify`, `post`, `register` | the caller's |
+//! | `DataPlane::cancel` | the caller's of [`Transfer::cancel`](crate::Transfer::cancel); closing, when a deadline has passed |
 //! | `DataPlane::deregister` | the caller's; at the end of a table the ending thread |
 //! | the transport's destructor | whoever gives back the last of table, handles, leases and transfers |
 //! | an address's comparison and text | the one that inserts |

@@ -161,13 +161,17 @@
 //! 29. **Users and transfers are counted apart** (`bay.rs`): a transfer is counted inside a lease and keeps that count, not the lease.
 //!     So "only transfers are left" is: DRAINED came. With `CLOSE_QUIESCES` the lane closes over them, without it waits for them.
 //!     `closing::users_are_counted_apart_from_transfers`; mutants `users-and-transfers-in-one-count`,
-//!     `never-quiesced-by-the-close`.
+//!     `never-quiesced-by-the-close`. Who gives a transfer up has no lease: it *visits* the connection (`Locked::visit`), counted
+//!     under the mutex while the connection is in its bay, and the lane does not close over a visit.
+//!     `closing::a_cancel_comes_before_the_close_or_not_at_all`; mutants `cancel-is-closed-over`, `visit-ends-unseen`.
 //! 30. **The last transfer or the lane notices.** The lane changes the word, then looks at the count *by an RMW*; who ends the last
 //!     transfer counts out by an RMW, then looks at the word, and tells if it has moved. Both RMW are on one location: if the lane's
 //!     was first, the other acquires the word. `closing::the_last_transfer_or_the_lane_notices`; mutants
 //!     `transfers-looked-at-by-load`, `relaxed-quiescent`.
 //! 31. **A transfer ends once**: one RMW on its own state (`transfer::Core::advance`), under the lock of its home so that quarantine and
-//!     quiescence are counted in order. `closing::a_transfer_ends_once`; mutant `end-without-deciding`.
+//!     quiescence are counted in order. `closing::a_transfer_ends_once`; mutant `end-without-deciding`. Whether one that is given
+//!     up while it waits for its turn is sent is decided by one CAS on its count of bytes: of the deadline
+//!     (`Core::expire`) or of the transport (`Completion::begins`).
 //! 32. **A page that is lent comes back** when its grant's gate, made like a stripe, is CLOSED and empty (`grant.rs`). A gate of a
 //!     grant never opens again, so it needs no second look. Tests in `grant.rs`.
 //!
@@ -203,7 +207,7 @@
 //! | names' snapshot | whoever replaces the next one, or the driver before it sleeps; never a reader | being current; readers' looks |
 //! | slot's life | whoever gives back its last counted reference | handles, `ready()` futures, queue entries, the driver's line and deferred slots, filled bays, transfers, grants, tickets and closes that run, the lane itself until Removed |
 //! | slot's memory, slab | the last reference of the table's shared part | table handles, each life, the driver, pools' jobs |
-//! | connection | a closing thread, in [`Transport::disconnect`](crate::Transport::disconnect) | its bay's gate: leases; and transfers, unless the close quiesces them. One that may not be closed again is forgotten, never dropped |
+//! | connection | a closing thread, in [`Transport::disconnect`](crate::Transport::disconnect) | its bay's gate: leases; visits; and transfers, unless the close quiesces them. One that may not be closed again is forgotten, never dropped |
 //! | record | the collector, on any thread that pins | being current; readers' pins |
 //! | note | who settles the slot, after unlock; or the place's memory | its list |
 //! | address | a closing thread at Removed; the inserting thread if not taken over | the slot; the ticket of an attempt that runs |
@@ -225,7 +229,7 @@
 //! | leases of one stripe | 63 | not detected; needs 2⁶³ leases that are held or forgotten |
 //! | version of a slot | 32 | an id kept over 2³² lives of one place names the peer that lives there then |
 //! | references of a slot | pointer | not detected; on 32-bit targets 2³² forgotten handles are enough |
-//! | job, transfer, region numbers | 64 | not detected |
+//! | job, transfer, region, timer numbers | 64 | not detected |
 //!
 //! # Not like this
 //!

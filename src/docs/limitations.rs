@@ -20,10 +20,14 @@
 //!
 //! - **A forgotten lease** (`mem::forget`) keeps its connection open for ever and, on a transport without `OVERLAP`, its peer
 //!   unusable. The snapshot shows it; no other peer is affected.
-//! - **It does not cancel transfers by itself.** A transport may be told to ([`DataPlane::cancel`](crate::DataPlane::cancel)),
-//!   and the far side with it; a transfer ends when the transport says so, when its connection is closed, or as
-//!   `Unknown` at the drain deadline of its failed generation. Until quiescence its pages stay allocated and its region
-//!   registered.
+//! - **Giving a transfer up is a request.** [`Transfer::cancel`](crate::Transfer::cancel), a deadline of its own and the drain
+//!   deadline end it for its caller and tell the peer ([`DataPlane::cancel`](crate::DataPlane::cancel)); its pages are ours
+//!   again when the peer has answered or the connection is closed, and a peer that hangs does not answer. Until then they stay
+//!   allocated and their region registered, and count against [`max_quarantined_bytes`](crate::Builder::max_quarantined_bytes).
+//!   A transport that can't cancel lets them run to their end.
+//! - **What stands still is noticed only where the transport says how far it is** ([`Completion::progress`](crate::Completion::progress)),
+//!   and only if [`stalled_after`](crate::Builder::stalled_after) is set. Bytes count as moved when they are given to the
+//!   operating system, so what its buffers hold looks like progress.
 //! - **A `Peer` handle keeps the transport**, and so do a lease and an unfinished transfer: what the transport owns, like
 //!   its threads, stays after the table is shut down and dropped, until the last of them is gone. `Tcp` stops listening when
 //!   `shutdown()` resolves.
@@ -57,7 +61,7 @@
 //!
 //! - **After `fork`** the child must not use a table: its threads are not there. This is not detected yet.
 //! - **If the driver thread dies**, by a bug of this crate, what waits is answered `DriverDied`; peers that are Ready go on, nothing
-//!   reconnects or is closed, and the table's memory is not freed.
+//!   reconnects or is closed, and the table's memory is not freed. Transfers that wait for deadlines end as `Unknown`.
 //! - **Connects per second are not limited by default.** Each peer's backoff spreads its own dials, and `max_concurrent_connects`
 //!   those that take time. Thousands of peers that are lost together and refuse quickly are dialed in bursts, unless
 //!   [`Builder::max_connects_per_second`](crate::Builder::max_connects_per_second) is set.

@@ -16,6 +16,7 @@ mod forsaken;
 mod group;
 mod removal;
 mod update;
+mod visit;
 
 pub(crate) use attempt::{Blame, Connect, Elected, Failure, Join, MayElect};
 pub(crate) use beat::{Beat, probe};
@@ -51,6 +52,8 @@ pub(crate) struct Slow<T: Transport> {
     pub(crate) address: Option<Arc<T::Address>>,
     address_text: Arc<str>,
     pub(crate) bays: [Place<T::Connection>; 2],
+    /// Calls of who has no lease, in each bay: its connection is not taken out meanwhile.
+    pub(crate) visitors: [usize; 2],
     pub(crate) connect: Option<Connect>,
     /// The attempt whose outcome is not resolved.
     trying: Option<Generation>,
@@ -179,6 +182,7 @@ impl<T: Transport> Slow<T> {
             incarnation: crate::transport::Address::incarnation(&*address),
             address: Some(address),
             bays: [Place::Free, Place::Free],
+            visitors: [0; 2],
             connect: None,
             trying: None,
             settled: Word::new(generation, Phase::Idle),

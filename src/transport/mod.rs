@@ -189,7 +189,7 @@ pub trait Transport: Send + Sync + 'static {
     ///   wait a while; so an error that one peer's address or state can bring about must never have this class.
     fn connect(&self, cx: &ConnectContext, to: &Self::Address) -> Result<Connected<Self::Connection>, Self::Error>;
 
-    /// Closes one connection. May block, on a closing thread. No lease of it is left; with `CLOSE_QUIESCES` transfers may
+    /// Closes one connection. May block, on a closing thread. No lease of it is left, and no call; with `CLOSE_QUIESCES` transfers may
     /// be, and must be over when this returns.
     ///
     /// There is no error: what can't be taken back is [`Closed::Leaked`] and counted, what needs more time is
@@ -248,7 +248,9 @@ pub trait DataPlane: Transport {
     fn deregister(&self, region: &Region) -> Result<(), Self::Error>;
 
     /// Starts a read or a write. `Ok`: `post.completion` will be completed, from a thread of the transport, when the
-    /// transport no longer touches `post.local`. Never waits.
+    /// transport no longer touches `post.local`. Never waits. A transport that can should say how far it is, by
+    /// [`Completion::waits`](crate::Completion::waits), [`begins`](crate::Completion::begins) and
+    /// [`progress`](crate::Completion::progress): without it a late transfer may always have been sent, and none is stalled.
     ///
     /// # Errors
     /// Nothing was sent, nothing touches `post.local`, and `post` was dropped, its completion unused. The table treats the
@@ -260,6 +262,8 @@ pub trait DataPlane: Transport {
     /// nothing touches the local pages any more, soon if the peer answers, with
     /// [`Refusal::Cancelled`](crate::Refusal::Cancelled) or with whatever came first. One that is over, or unknown, is left
     /// alone. Never waits; does nothing where the transport can't.
+    ///
+    /// The connection is open, and not closed before this returns, but it may be draining, and there may be no lease of it.
     fn cancel(&self, connection: &Self::Connection, transfer: TransferId) {
         let _ = (connection, transfer);
     }

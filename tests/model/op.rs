@@ -182,6 +182,15 @@ pub(crate) enum Op {
     Write {
         lease: u8,
     },
+    /// With a deadline of its own.
+    WriteUntil {
+        lease: u8,
+        within: u8,
+    },
+    Cancel {
+        transfer: u8,
+        within: u8,
+    },
     Grant {
         handle: u8,
     },
@@ -258,7 +267,9 @@ impl Op {
             196..=197 => Op::Revive { node: a },
             198..=200 => Op::Remove { handle: a, within: c },
             204..=207 => Op::RemoveIf { handle: a, which, within: c },
-            16..=23 | 208..=219 => Op::Write { lease: a },
+            16..=23 | 208..=211 => Op::Write { lease: a },
+            212..=216 => Op::WriteUntil { lease: a, within: c },
+            217..=219 => Op::Cancel { transfer: a, within: c },
             220..=223 => Op::Grant { handle: a },
             224..=225 => Op::Revoke { grant: a },
             226 => Op::DropGrant { grant: a },

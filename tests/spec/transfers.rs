@@ -2,39 +2,13 @@
 //! proven quiescence, else quarantined, bounded and visible.
 
 use crate::common::*;
-use peerage::transport::memory::{CloseAnswer, Memory, MemoryError, Step};
+use peerage::transport::memory::{CloseAnswer, MemoryError, Step};
 use peerage::{
-    Access, Capabilities, DataPlane, ErrorClass, Grant, Outcome, Phase, PostError, Refusal, Region, RegisterError,
-    Sent, Slice, Transfer, TransferError,
+    Access, Capabilities, DataPlane, ErrorClass, Outcome, Phase, PostError, Refusal, RegisterError, Sent, TransferError,
 };
 use std::time::Duration;
 
 const DRAIN: Duration = Duration::from_secs(5);
-
-fn page_of(byte: u8) -> Slice {
-    let page = Region::zeroed(10_000).slice(0..10_000).unwrap();
-    page.write(0, &vec![byte; 10_000]).unwrap();
-    page
-}
-
-/// A page of the remote process `p`, lent to `here`.
-fn lend<T: DataPlane>(p: &T, page: &Slice, access: Access) -> Grant {
-    p.register(page.region()).unwrap();
-    p.grants().lend(&"here".try_into().unwrap(), page, access)
-}
-
-/// A registered page of ones, and a grant of one of `p`'s to write it to.
-fn ready_to_write(world: &World) -> (Slice, Grant) {
-    let local = page_of(1);
-    world.table.register(local.region()).unwrap();
-    (local, lend(&world.fabric.node("p"), &page_of(0), Access::Write))
-}
-
-fn write(world: &World, peer: &peerage::Peer<Memory>) -> (Slice, Grant, Transfer) {
-    let (local, grant) = ready_to_write(world);
-    let transfer = peer.lease().unwrap().write(&local, grant.remote()).unwrap();
-    (local, grant, transfer)
-}
 
 fn a_write_and_a_read_move_their_bytes_and_end_as_done<F: Fleet>() {
     let fleet = F::of(&["p"]);

@@ -147,8 +147,12 @@ fn an_update_of_a_removed_peer_says_so_and_of_nobody_too() {
 fn an_address_that_names_another_life_than_answers_is_retried_only_at_the_next_question() {
     let world = world();
     let peer = world.connected("p");
+    let held = world.memory.steps().hold(Step::Connect, "p");
     assert!(matches!(peer.update(MemoryAddress::new("p").with_incarnation(Incarnation(1))), Ok(Updated::Retired(_))));
-    assert!(matches!(block_on(peer.ready()), Err(ReadyError::WrongIncarnation { .. })));
+    let mut waiting = Box::pin(peer.ready());
+    assert!(poll_once(&mut waiting).is_pending());
+    held.release();
+    assert!(matches!(block_on(waiting), Err(ReadyError::WrongIncarnation { .. })));
     world.advance(HOUR);
     assert_eq!(world.connects("p"), 2);
 }

@@ -14,6 +14,7 @@ use super::log::MisuseKind;
 use super::steps::{Look, Pass};
 use super::yard::Yard;
 use super::{MemoryError, Step};
+use crate::grant::Loan;
 use crate::inbox::{Notification, Source};
 use crate::name::{Incarnation, PeerName};
 use crate::state::Generation;
@@ -78,6 +79,8 @@ struct Inbound {
 struct Posted {
     post: Post,
     pass: Pass,
+    /// Once it was admitted by the owner of the page: what it may use of it, and how many bytes have moved.
+    moving: Option<(Loan, usize)>,
     /// There once its bytes have moved, or will not.
     outcome: Option<Outcome>,
 }
@@ -216,11 +219,12 @@ impl Link {
             return Err(self.full());
         }
         self.from.use_region(post.local.region())?;
+        post.completion.waits();
         let mut pass = Pass::default();
         let _ = self.from.steps.look(Step::Post, self.peer.as_str(), &mut pass);
         state.transfers += 1;
         state.completing += 1;
-        state.posts.push_back(Posted { post, pass, outcome: None });
+        state.posts.push_back(Posted { post, pass, moving: None, outcome: None });
         drop(state);
         self.attend();
         Ok(())

@@ -67,7 +67,7 @@ use fabric::{Life, Node};
 use link::{Entered, Link};
 use std::fmt;
 use std::sync::Arc;
-use steps::Act;
+use steps::{Act, Look, Pass};
 
 /// One node of a [`Fabric`] as a transport. Clones are the same node: give one to the table and keep one for the test.
 #[derive(Clone)]
@@ -316,9 +316,22 @@ impl DataPlane for Memory {
         self.send(Step::Post, link, || link.post(post))
     }
 
-    /// A transfer whose bytes have not moved ends as cancelled, also while a test holds it back; one whose have is left alone.
+    /// A transfer whose bytes have not all moved ends as cancelled, also while a test holds it back; one whose have is left
+    /// alone.
     fn cancel(&self, connection: &MemoryConnection, transfer: TransferId) {
-        connection.link.cancel(transfer);
+        // A call on the connection like any other: misuse, if it is being closed.
+        let link = &connection.link;
+        let logged = self.node.log.begin(Step::Cancel, &link.peer, link.generation);
+        let told = link.enter().is_ok_and(|_call| {
+            let asked = self.act(Step::Cancel, &link.peer);
+            let free = self.node.steps.look(Step::Cancel, link.peer.as_str(), &mut Pass::default());
+            let told = asked.is_ok() && matches!(free, Look::Go);
+            if told {
+                link.cancel(transfer);
+            }
+            told
+        });
+        logged.end(if told { Ending::Done } else { Ending::Failed });
     }
 
     fn grants(&self) -> &GrantBook {

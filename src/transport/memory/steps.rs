@@ -1,7 +1,7 @@
 //! How a test interferes: at each step of each peer it holds, delays, fails or panics.
 //!
 //! A step that its caller may wait at (connect, close, probe) blocks while it is held. One that must not wait (notify,
-//! post, complete, native error) is accepted and withheld: what it does happens after the release.
+//! post, chunk, complete, native error) is accepted and withheld: what it does happens after the release.
 
 use super::MemoryError;
 use super::yard::Yard;
@@ -32,9 +32,14 @@ pub enum Step {
     Notify,
     /// `post`. Held, it is accepted and its bytes move after the release.
     Post,
+    /// The next chunk of a transfer that the owner of the page has admitted, also the first: 4,096 bytes, or what is left. Held,
+    /// it moves after the release; delayed, the transfer makes slow progress. It can't be failed.
+    Chunk,
     /// The end of a transfer whose bytes have moved. Failed with [`ErrorClass::Local`](crate::ErrorClass::Local) the
     /// transfer ends as failed, with another class as unknown; panicked, its completion is lost.
     Complete,
+    /// `cancel`. Held, it is forgotten, as by a transport that can't; failed likewise.
+    Cancel,
     /// An error from the fabric's own thread. Failed, that error is reported instead.
     NativeError,
 }

@@ -225,6 +225,7 @@ impl Link {
             return Err(TcpError::Length { peer: self.peer.clone(), local, remote });
         }
         let mut queue = self.admit(TRANSFER_COST)?;
+        post.completion.waits();
         queue.waiting.push_back(post);
         self.wake(queue);
         Ok(())

@@ -164,6 +164,16 @@ async fn send(link: &Link, to: &mut (impl AsyncWrite + Unpin), unsent: &mut Unse
 /// Puts all notifications there are and at most one chunk into `out`, so that neither waits long for the other.
 /// `false`: there was nothing.
 fn fill(link: &Link, out: &mut Vec<u8>, stream: &mut Option<Stream>) -> bool {
+    let mut given_up = Vec::new();
+    let filled = fill_but(&mut given_up, link, out, stream);
+    for post in given_up {
+        post.completion.complete(Outcome::Failed(TransferError::NotSent));
+    }
+    filled
+}
+
+/// The same; transfers that were given up while they waited are left over, to be ended under no lock.
+fn fill_but(given_up: &mut Vec<Post>, link: &Link, out: &mut Vec<u8>, stream: &mut Option<Stream>) -> bool {
     let mut queue = link.lock();
     std::mem::swap(out, &mut queue.notes);
     queue.notes_in_flight = out.len();
@@ -178,13 +188,17 @@ fn fill(link: &Link, out: &mut Vec<u8>, stream: &mut Option<Stream>) -> bool {
     }
     while stream.is_none() && out.len() < queue.notes_in_flight + CHUNK {
         let Some(post) = queue.waiting.pop_front() else { break };
-        *stream = begin(link, &mut queue, post, out);
+        match post.completion.begins() {
+            true => *stream = begin(link, &mut queue, post, out),
+            false => given_up.push(post),
+        }
     }
     if let Some(Stream { transfer, local, at }) = stream {
         let len = CHUNK.min(local.len() - *at);
         link.codec.begin_data(Direction::Write, *transfer, len, out);
         if let Some(running) = queue.running.get_mut(transfer) {
             running.at = *at + len;
+            running.completion.progress(running.at as u64);
         }
         drop(queue);
         let start = out.len();
@@ -252,6 +266,7 @@ fn take(link: &Link, frame: Frame<'_>) -> Result<(), WireError> {
             let running = running.ok_or(Misbehaviour::NoSuchTransfer { transfer })?;
             let (local, at) = (running.local.clone(), running.at);
             running.at += bytes.len();
+            running.completion.progress(running.at as u64);
             drop(queue);
             local.write(at, bytes).map_err(|_| Misbehaviour::WrongLength { transfer })?;
         }

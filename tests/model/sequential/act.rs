@@ -129,16 +129,16 @@ impl Model {
                 let ticket = pick(ticket, self.tickets.len())?;
                 self.give_up(ticket, Ended::Reported)
             }
-            Op::Write { lease } => {
-                let link = self.leases[pick(lease, self.leases.len())?];
-                match (self.is_current(link), self.registered) {
-                    (false, _) => Answer::Error("Stale"),
-                    (true, false) => Answer::Error("NotRegistered"),
-                    (true, true) => {
-                        self.transfers.push(Transfer { link, outcome: None, quiescent: false });
-                        Answer::Done
-                    }
-                }
+            Op::Write { lease } => self.write(self.leases[pick(lease, self.leases.len())?], None),
+            Op::WriteUntil { lease, within } => {
+                self.write(self.leases[pick(lease, self.leases.len())?], Some(step(within)))
+            }
+            Op::Cancel { transfer, within } => {
+                let transfer = pick(transfer, self.transfers.len())?;
+                let deadline = self.timer(step(within));
+                self.cancels.push(Cancelling { transfer, deadline, answer: None });
+                self.answer_cancels(); // its bytes have moved, so the transport does nothing
+                Answer::Done
             }
             Op::Grant { handle } => {
                 let peer = self.handles[pick(handle, self.handles.len())?];
@@ -165,6 +165,7 @@ impl Model {
                 let peer = self.grants[grant].peer;
                 match () {
                     () if !self.nodes[node].alive => Answer::Error("NotConnected"),
+                    () if self.grants[grant].quiesced && !self.registered => Answer::Error("RegionGone"),
                     () if self.grants[grant].quiesced => Answer::Error("NoSuchGrant"),
                     () if self.peers[peer].name != node => Answer::Error("NotYours"),
                     () => {
@@ -382,6 +383,23 @@ impl Model {
         };
         self.report(self.links[link].peer, self.links[link].generation, code);
         answer
+    }
+
+    fn write(&mut self, link: usize, within: Option<Time>) -> Answer {
+        match (self.is_current(link), self.registered) {
+            (false, _) => Answer::Error("Stale"),
+            (true, false) => Answer::Error("NotRegistered"),
+            (true, true) => {
+                let deadline = within.map(|within| self.timer(within));
+                self.transfers.push(Transfer { link, deadline, outcome: None, quiescent: false });
+                Answer::Done
+            }
+        }
+    }
+
+    fn timer(&mut self, within: Time) -> Timer {
+        self.timers += 1;
+        (self.now + within, self.timers)
     }
 
     fn is_current(&self, link: usize) -> bool {

@@ -19,6 +19,7 @@ impl Model {
     pub(super) fn settle(&mut self) {
         loop {
             let before = self.clone();
+            self.pass_deadlines();
             self.complete_transfers(|model, transfer| {
                 let peer = model.links[transfer.link].peer;
                 !model.native[model.peers[peer].name].complete_held
@@ -347,6 +348,37 @@ impl Model {
         }
     }
 
+    /// Transfers that are late, and those whose pages did not come back in time.
+    fn pass_deadlines(&mut self) {
+        let late = self.transfers.iter().enumerate().filter(|(_, transfer)| !transfer.quiescent);
+        let late = late.filter_map(|(number, transfer)| Some((transfer.deadline?, number, None)));
+        let asked = self.cancels.iter().enumerate().filter(|(_, cancel)| cancel.answer.is_none());
+        let asked = asked.map(|(number, cancel)| (cancel.deadline, cancel.transfer, Some(number)));
+        let mut due: Vec<_> = late.chain(asked).filter(|((at, _), ..)| *at <= self.now).collect();
+        due.sort();
+        for (_, transfer, cancel) in due {
+            let name = self.peers[self.links[self.transfers[transfer].link].peer].name;
+            let ended = match cancel {
+                None => {
+                    let peer = PeerName::new(&format!("p{name}")).expect("a name");
+                    Outcome::Failed(TransferError::Deadline { peer, sent: Sent::Maybe })
+                }
+                Some(cancel) => {
+                    self.cancels[cancel].answer = Some(Cancelled::NotQuiesced);
+                    Outcome::Unknown
+                }
+            };
+            self.transfers[transfer].outcome.get_or_insert(ended);
+        }
+    }
+
+    pub(super) fn answer_cancels(&mut self) {
+        for cancel in self.cancels.iter_mut().filter(|cancel| cancel.answer.is_none()) {
+            let transfer = &self.transfers[cancel.transfer];
+            cancel.answer = transfer.outcome.clone().filter(|_| transfer.quiescent).map(Cancelled::Quiesced);
+        }
+    }
+
     fn complete_transfers(&mut self, complete: impl Fn(&Model, &Transfer) -> bool) {
         for number in 0..self.transfers.len() {
             let transfer = &self.transfers[number];
@@ -356,6 +388,7 @@ impl Model {
             let outcome = if self.links[transfer.link].dead { Outcome::Unknown } else { Outcome::Done };
             self.transfers[number].outcome.get_or_insert(outcome);
             self.transfers[number].quiescent = true;
+            self.answer_cancels();
         }
     }
 

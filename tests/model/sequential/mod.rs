@@ -13,7 +13,7 @@ mod follow;
 mod look;
 
 use crate::model::op::{CloseEnd, ConnectEnd, NAMES, STEPS, Setup};
-use peerage::{Outcome, Phase, Reason, Reported};
+use peerage::{Cancelled, Outcome, PeerName, Phase, Reason, Reported, Sent, TransferError};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -224,8 +224,20 @@ enum Stage {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Transfer {
     pub(crate) link: usize,
+    deadline: Option<Timer>,
     pub(crate) outcome: Option<Outcome>,
     pub(crate) quiescent: bool,
+}
+
+/// By time, and in the order in which they were set.
+type Timer = (Time, usize);
+
+/// Somebody who gave a transfer up.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Cancelling {
+    transfer: usize,
+    deadline: Timer,
+    pub(crate) answer: Option<Cancelled>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -316,6 +328,8 @@ pub(crate) struct Model {
     pub(crate) waiters: Vec<Waiter>,
     pub(crate) removers: Vec<Remover>,
     pub(crate) transfers: Vec<Transfer>,
+    pub(crate) cancels: Vec<Cancelling>,
+    timers: usize,
     pub(crate) grants: Vec<Grant>,
     pub(crate) shutdowns: Vec<Shutdown>,
     shut_down: bool,
@@ -346,6 +360,8 @@ impl Model {
             waiters: Vec::new(),
             removers: Vec::new(),
             transfers: Vec::new(),
+            cancels: Vec::new(),
+            timers: 0,
             grants: Vec::new(),
             shutdowns: Vec::new(),
             shut_down: false,

@@ -136,7 +136,10 @@ impl World {
         Ok(())
     }
 
-    fn check_transfers(&self) -> Result<(), String> {
+    fn check_transfers(&mut self) -> Result<(), String> {
+        for (number, (waiting, expected)) in self.cancels.iter_mut().zip(&self.model.cancels).enumerate() {
+            same(&format!("cancel {number}"), expected.answer.as_ref(), waiting.poll())?;
+        }
         for (number, (moving, expected)) in self.transfers.iter().zip(&self.model.transfers).enumerate() {
             let landed = moving.theirs.to_vec() == PAGE;
             same(&format!("bytes of transfer {number} have landed"), true, landed)?;

@@ -13,8 +13,8 @@ use crate::model::sequential::{
 };
 use peerage::transport::memory::{Fabric, Hold, Memory, MemoryAddress, NativeCall, Step};
 use peerage::{
-    Backoff, Capabilities, Clock, Generation, Grant, Lease, Peer, PeerId, PeerTable, Ready, Region, Removal, Removed,
-    Shutdown, Slice, Ticket, Transfer,
+    Backoff, Cancel, Capabilities, Clock, Generation, Grant, Lease, Peer, PeerId, PeerTable, Ready, Region, Removal,
+    Removed, Shutdown, Slice, Ticket, Transfer,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -82,6 +82,7 @@ struct World {
     removers: Vec<Waiting<Removal>>,
     shutdowns: Vec<Waiting<Shutdown>>,
     transfers: Vec<Moving>,
+    cancels: Vec<Waiting<Cancel>>,
     grants: Vec<Grant>,
     holds: HashMap<(Step, usize), Hold>,
     /// What the table chose for each of the model's generations.
@@ -172,6 +173,7 @@ impl World {
             removers: Vec::new(),
             shutdowns: Vec::new(),
             transfers: Vec::new(),
+            cancels: Vec::new(),
             grants: Vec::new(),
             holds: HashMap::new(),
             chosen: Vec::new(),
@@ -218,6 +220,7 @@ impl World {
         self.model.waiters.iter().for_each(|waiter| see("waiter", &waiter.outcome));
         self.model.removers.iter().for_each(|remover| see("remover", &remover.outcome));
         self.model.transfers.iter().for_each(|transfer| see("transfer", &transfer.outcome));
+        self.model.cancels.iter().for_each(|cancel| see("cancel", &cancel.answer));
         self.model.shutdowns.iter().for_each(|shutdown| see("shutdown", &shutdown.outcome));
         // What is passed over here is held or kept: the shutdown's report has shown that.
         let held = self.model.native.iter().any(Native::is_held);

@@ -148,7 +148,13 @@ impl World {
                 drop(self.ticket(ticket));
                 Answer::Done
             }
-            Op::Write { lease } => self.write(lease),
+            Op::Write { lease } => self.write(lease, None),
+            Op::WriteUntil { lease, within } => self.write(lease, Some(self.clock.now() + step(within))),
+            Op::Cancel { transfer, within } => {
+                let moving = &self.transfers[pick(transfer, self.transfers.len()).expect("the model has one")];
+                self.cancels.push(Waiting::new(moving.transfer.cancel(self.clock.now() + step(within))));
+                Answer::Done
+            }
             Op::Grant { handle } => match self.table.grant(self.handle_at(handle), &self.page(), Access::Write) {
                 Ok(grant) => {
                     self.grants.push(grant);
@@ -311,13 +317,18 @@ impl World {
         self.tickets.remove(at)
     }
 
-    fn write(&mut self, lease: u8) -> Answer {
+    fn write(&mut self, lease: u8, deadline: Option<Instant>) -> Answer {
         let at = pick(lease, self.leases.len()).expect("the model has one");
         let node = self.model.links[self.model.leases[at]].node;
         let theirs = Region::zeroed(PAGE.len()).slice(0..PAGE.len()).expect("all of it");
         let us = PeerName::new("us").expect("a name");
         let lent = self.nodes[node].grants().lend(&us, &theirs, Access::Write);
-        match self.leases[at].0.write(&self.page(), lent.remote()) {
+        let lease = &self.leases[at].0;
+        let posted = match deadline {
+            None => lease.write(&self.page(), lent.remote()),
+            Some(deadline) => lease.write_until(&self.page(), lent.remote(), deadline),
+        };
+        match posted {
             Ok(transfer) => {
                 self.transfers.push(Moving { transfer, theirs, _lent: lent });
                 Answer::Done
@@ -348,6 +359,7 @@ impl World {
             Some(Outcome::Failed(TransferError::Refused(peerage::Refusal::NoSuchGrant))) => {
                 Answer::Error("NoSuchGrant")
             }
+            Some(Outcome::Failed(TransferError::Refused(peerage::Refusal::RegionGone))) => Answer::Error("RegionGone"),
             Some(Outcome::Failed(TransferError::Refused(peerage::Refusal::NotYours))) => Answer::Error("NotYours"),
             _ => Answer::Error("another end"),
         }

@@ -3,10 +3,12 @@
 
 mod custom;
 mod fleet;
+mod pages;
 mod world;
 
 pub(crate) use custom::{Custom, Place, on_show};
 pub(crate) use fleet::*;
+pub(crate) use pages::*;
 pub(crate) use world::{World, broken, world, world_of, world_with};
 
 use peerage::{Generation, Peer, ReadyError, Transport};

@@ -1,8 +1,7 @@
 //! What the fabric's thread does for one link: reports, delivers, copies, completes, settles.
 
 use super::{Link, Next, Posted, Report};
-use crate::error::OutOfRegion;
-use crate::grant::{Access, Refusal};
+use crate::grant::{Access, Loan, Refusal};
 use crate::sync::came_through;
 use crate::transfer::{Outcome, Post, TransferError, TransferKind};
 use crate::transport::memory::Step;
@@ -15,6 +14,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Bytes copied between two looks at a grant.
 const CHUNK: usize = 4096;
+
+fn refused(refusal: Refusal) -> Outcome {
+    Outcome::Failed(TransferError::Refused(refusal))
+}
 
 impl Link {
     pub(in super::super) fn advance(&self) -> Next {
@@ -110,9 +113,9 @@ impl Link {
 
     /// `Go`: it may complete.
     fn move_on(&self, posted: &mut Posted) -> Look {
-        let peer = self.peer.as_str();
         if self.lock().cancelled.remove(&posted.post.id) && posted.outcome.is_none() {
-            posted.outcome = Some(Outcome::Failed(TransferError::Refused(Refusal::Cancelled)));
+            posted.moving = None;
+            posted.outcome = Some(refused(Refusal::Cancelled));
             posted.pass = Pass::default();
         }
         if posted.outcome.is_none() {
@@ -121,15 +124,17 @@ impl Link {
                 (state.dead, state.to.as_ref().map(|to| to.node.clone()))
             };
             posted.outcome = match to.filter(|_| !dead) {
+                None if posted.moving.is_some() => Some(Outcome::Unknown),
                 None => Some(Outcome::Failed(TransferError::NotSent)),
-                Some(to) => match self.from.steps.look(Step::Post, peer, &mut posted.pass) {
-                    Look::Go => Some(self.copy(&to, &posted.post)),
-                    wait => return wait,
+                Some(to) => match self.copy(&to, posted) {
+                    Ok(outcome) => Some(outcome),
+                    Err(wait) => return wait,
                 },
             };
+            posted.moving = None;
             posted.pass = Pass::default();
         }
-        let look = self.from.steps.look(Step::Complete, peer, &mut posted.pass);
+        let look = self.from.steps.look(Step::Complete, self.peer.as_str(), &mut posted.pass);
         let state = self.lock();
         if state.dead && posted.outcome == Some(Outcome::Done) {
             posted.outcome = Some(Outcome::Unknown);
@@ -137,35 +142,64 @@ impl Link {
         if state.flush { Look::Go } else { look }
     }
 
-    fn copy(&self, to: &Node, post: &Post) -> Outcome {
-        let access = match post.kind {
-            TransferKind::Write => Access::Write,
-            TransferKind::Read => Access::Read,
+    /// `Err`: it waits, with some or none of its bytes moved.
+    fn copy(&self, to: &Node, posted: &mut Posted) -> Result<Outcome, Look> {
+        let Posted { post, pass, moving, .. } = posted;
+        let (loan, at) = match moving {
+            Some(moving) => moving,
+            None => {
+                self.pass(Step::Post, pass)?;
+                if !post.completion.begins() {
+                    return Ok(Outcome::Failed(TransferError::NotSent));
+                }
+                match self.present(to, post) {
+                    Ok(loan) => moving.insert((loan, 0)),
+                    Err(refusal) => return Ok(refused(refusal)),
+                }
+            }
         };
-        let refused = |refusal| Outcome::Failed(TransferError::Refused(refusal));
-        let loan = match to.grants.present(&self.from.name, self.id, post.remote, access) {
-            Ok(loan) if loan.len() == post.local.len() => loan,
-            Ok(_) => return refused(Refusal::OutOfBounds),
-            Err(refusal) => return refused(refusal),
-        };
-        let local_fault = |error: OutOfRegion| Outcome::Failed(TransferError::Local(error.to_string()));
-        let mut bytes = [0; CHUNK];
-        for at in (0..loan.len()).step_by(CHUNK) {
-            let chunk = &mut bytes[..CHUNK.min(loan.len() - at)];
+        while *at < loan.len() {
+            self.pass(Step::Chunk, pass)?;
+            let mut bytes = [0; CHUNK];
+            let chunk = &mut bytes[..CHUNK.min(loan.len() - *at)];
             let copied = match post.kind {
-                TransferKind::Write => post.local.read(at, chunk).map(|()| loan.write(at, chunk)),
-                TransferKind::Read => match loan.read(at, chunk) {
-                    Ok(()) => post.local.write(at, chunk).map(Ok),
+                TransferKind::Write => post.local.read(*at, chunk).map(|()| loan.write(*at, chunk)),
+                TransferKind::Read => match loan.read(*at, chunk) {
+                    Ok(()) => post.local.write(*at, chunk).map(Ok),
                     refused => Ok(refused),
                 },
             };
             match copied {
                 Ok(Ok(())) => {}
-                Ok(Err(refusal)) => return refused(refusal),
-                Err(error) => return local_fault(error),
+                Ok(Err(refusal)) => return Ok(refused(refusal)),
+                Err(error) => return Ok(Outcome::Failed(TransferError::Local(error.to_string()))),
             }
+            *at += chunk.len();
+            post.completion.progress(*at as u64);
         }
-        Outcome::Done
+        Ok(Outcome::Done)
+    }
+
+    fn pass(&self, step: Step, pass: &mut Pass) -> Result<(), Look> {
+        match self.from.steps.look(step, self.peer.as_str(), pass) {
+            Look::Go => {
+                *pass = Pass::default();
+                Ok(())
+            }
+            wait => Err(wait),
+        }
+    }
+
+    fn present(&self, to: &Node, post: &Post) -> Result<Loan, Refusal> {
+        let access = match post.kind {
+            TransferKind::Write => Access::Write,
+            TransferKind::Read => Access::Read,
+        };
+        match to.grants.present(&self.from.name, self.id, post.remote, access) {
+            Ok(loan) if loan.len() == post.local.len() => Ok(loan),
+            Ok(_) => Err(Refusal::OutOfBounds),
+            Err(refusal) => Err(refusal),
+        }
     }
 
     fn complete(&self, Posted { post, outcome, .. }: Posted) {

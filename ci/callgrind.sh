@@ -41,7 +41,7 @@ while read -r operation instructions locked; do
         echo "$operation: nothing was counted" >&2
         exit 1
     fi
-    judge "$operation" instructions $((counted / times)) "$instructions"
+    judge "$operation" instructions $((counted / times)) $((instructions))
     judge "$operation" 'locked instructions' $((${counted_locked:-0} / times)) "$locked"
 done <ci/callgrind.bounds
 exit "$broken"

@@ -58,6 +58,7 @@ pub mod docs;
 mod driver;
 mod error;
 mod events;
+mod fork;
 mod gate;
 mod grant;
 mod history;
@@ -80,6 +81,7 @@ mod pool;
 mod queue;
 mod record;
 mod region;
+mod restored;
 #[cfg(feature = "serde")]
 mod serialize;
 mod shared;

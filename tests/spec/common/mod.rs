@@ -5,7 +5,7 @@ mod custom;
 mod fleet;
 mod world;
 
-pub(crate) use custom::{Custom, Place, on_show};
+pub(crate) use custom::{Custom, Never, Place, on_show};
 pub(crate) use fleet::*;
 pub(crate) use world::{World, broken, world, world_of, world_with};
 

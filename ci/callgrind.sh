@@ -45,7 +45,7 @@ while read -r operation instructions locked; do
         echo "$operation: nothing was counted" >&2
         exit 1
     fi
-    judge "$operation" instructions $((counted / times)) 'at most' "$instructions"
+    judge "$operation" instructions $((counted / times)) 'at most' $((instructions))
     # Counted too few is no gain: a right that is counted needs them.
     judge "$operation" 'locked instructions' $((${counted_locked:-0} / times)) exactly "${locked:?}"
 done <ci/callgrind.bounds

@@ -3,7 +3,10 @@
 use crate::clock::Clock;
 use crate::driver::Driver;
 use crate::error::BuildError;
+use crate::fork;
 use crate::policy::{Backoff, Breaker, Heartbeat};
+#[cfg(not(peerage_loom))]
+use crate::record;
 use crate::shared::Shared;
 use crate::table::PeerTable;
 use crate::transport::{Capabilities, Transport};
@@ -232,7 +235,7 @@ impl<T: Transport> Builder<T> {
     /// when needed.
     ///
     /// # Errors
-    /// [`BuildError`] if a setting makes no sense or the system gives no thread.
+    /// [`BuildError`] if a setting makes no sense, or the system gives no thread or no memory to notice forks.
     pub fn build(self) -> Result<PeerTable<T>, BuildError> {
         let Config { stripes, max_concurrent_connects, max_connects_per_second, .. } = self.config;
         let Config { max_concurrent_closes, max_peers, max_waiters_per_peer, .. } = self.config;
@@ -272,6 +275,9 @@ impl<T: Transport> Builder<T> {
         if !self.transport.capabilities().contains(Capabilities::PROBE) {
             config.heartbeat = None;
         }
+        fork::watch().map_err(BuildError::Fork)?;
+        #[cfg(not(peerage_loom))]
+        record::prepare();
         let seed = self.seed.unwrap_or_else(|| crate::name::Incarnation::random().0);
         let shared = Shared::new(self.transport, config, self.clock, seed);
         let driver = Driver::new(shared.clone());

@@ -2,7 +2,7 @@
 
 use crate::error::WouldDeadlock;
 use crate::transfer::{Outcome, Transfer};
-use crate::wait::{Cell, Pending};
+use crate::wait::{AfterFork, Cell, Pending};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,14 @@ pub enum Cancelled {
     /// At the deadline they may still be read or written: they stay in quarantine. The transfer has ended as
     /// [`Outcome::Unknown`] for who waits for it, unless it had ended before. Ask
     /// [`Transfer::is_quiescent`] later; if it stays so, report the generation: the close of its connection gives them back.
+    /// Also what a forked child is told of its parent's transfers.
     NotQuiesced,
+}
+
+impl AfterFork for Cancelled {
+    fn after_fork() -> Self {
+        Cancelled::NotQuiesced
+    }
 }
 
 /// A future: whether the pages are ours again, at the cancel's deadline at the latest. Dropping it changes nothing: the

@@ -8,6 +8,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// What was used is from before this process was forked: its threads and its sockets are the parent's. Nothing was done, and the
+/// parent does not notice. Build a table of the child's own, with a transport of its own, or execute another program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("used after fork: its threads are the parent's; build a new table and transport in the child")]
+pub struct UsedAfterFork;
+
 /// Why a text is not a name.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -64,6 +70,9 @@ pub enum BuildError {
     /// The operating system gave no thread.
     #[error("the table's driver thread could not be started")]
     Thread(#[source] std::io::Error),
+    /// The operating system has no memory to tell us of a `fork`.
+    #[error("no handler for forks could be registered")]
+    Fork(#[source] std::io::Error),
 }
 
 /// Why a peer was not inserted. The table is unchanged.
@@ -100,6 +109,12 @@ pub enum InsertError {
     /// The table is shut down.
     #[error("peer \"{name}\" not inserted: the table is shut down")]
     ShutDown {
+        /// The name.
+        name: PeerName,
+    },
+    /// This is a forked child, the table is the parent's: [`UsedAfterFork`](struct@UsedAfterFork).
+    #[error("peer \"{name}\" not inserted: {}", UsedAfterFork)]
+    UsedAfterFork {
         /// The name.
         name: PeerName,
     },
@@ -163,6 +178,33 @@ pub enum UpdateError {
         /// The peer.
         peer: PeerName,
     },
+    /// This is a forked child, the table is the parent's: [`UsedAfterFork`](struct@UsedAfterFork).
+    #[error("peer \"{peer}\" not updated: {}", UsedAfterFork)]
+    UsedAfterFork {
+        /// The peer.
+        peer: PeerName,
+    },
+}
+
+/// Why a table's process did not become another incarnation. No peer was touched.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IncarnationError {
+    /// The transport has no boot id of its own to replace. Build a new table over a new transport.
+    #[error("the transport has no incarnation to replace; build a new table over a new transport")]
+    Unsupported,
+    /// The transport panicked. What it tells its peers is unknown: build a new table over a new transport.
+    #[error("the transport panicked: {message}")]
+    Panicked {
+        /// The panic's message.
+        message: Arc<str>,
+    },
+    /// The table is shut down.
+    #[error("no new incarnation: the table is shut down")]
+    ShutDown,
+    /// This is a forked child, the table is the parent's.
+    #[error(transparent)]
+    UsedAfterFork(#[from] UsedAfterFork),
 }
 
 /// Why a lease was not granted. Nothing was sent. The lease that saw it has asked for a reconnect, if there is one to make.
@@ -182,9 +224,12 @@ pub struct NotReady {
 impl fmt::Display for NotReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason {
-            Reason::Unknown | Reason::Removed | Reason::FailedTooLong | Reason::IdleTooLong | Reason::ShutDown => {
-                write!(f, "not ready: {}", self.reason)
-            }
+            Reason::Unknown
+            | Reason::Removed
+            | Reason::FailedTooLong
+            | Reason::IdleTooLong
+            | Reason::ShutDown
+            | Reason::UsedAfterFork => write!(f, "not ready: {}", self.reason),
             reason => write!(f, "not ready: {} at {}, {reason}", self.phase, self.generation),
         }
     }
@@ -214,6 +259,9 @@ pub enum Reason {
     Unresponsive,
     /// Its address was replaced by one that may be another process: the old generation is retired, and no failure counted.
     Replaced,
+    /// This process took another boot id: the old generation is retired, and no failure counted. See
+    /// [`PeerTable::new_incarnation`](crate::PeerTable::new_incarnation).
+    NewIncarnation,
     /// Leases or transfers of the last generation were not given back before the drain deadline.
     Undrained,
     /// The peer that had its name before is not removed yet, and in its way.
@@ -232,6 +280,9 @@ pub enum Reason {
     Unsettled,
     /// The table's driver thread died; nothing will reconnect.
     DriverDied,
+    /// This is a forked child, the table is the parent's: [`UsedAfterFork`](struct@UsedAfterFork). The phase is the peer's at
+    /// the fork.
+    UsedAfterFork,
 }
 
 impl fmt::Display for Reason {
@@ -251,6 +302,7 @@ impl fmt::Display for Reason {
             Reason::Incompatible => f.write_str("incompatible protocol"),
             Reason::Unresponsive => f.write_str("no heartbeat answered"),
             Reason::Replaced => f.write_str("address replaced"),
+            Reason::NewIncarnation => f.write_str("this process took another incarnation"),
             Reason::Undrained => f.write_str("old connection not drained"),
             Reason::WaitingForPredecessor => f.write_str("waits for the name's former peer to be removed"),
             Reason::Removed => f.write_str("removed"),
@@ -260,6 +312,7 @@ impl fmt::Display for Reason {
             Reason::Unknown => f.write_str("no such peer"),
             Reason::Unsettled => f.write_str("changing"),
             Reason::DriverDied => f.write_str("the table's driver died"),
+            Reason::UsedAfterFork => fmt::Display::fmt(&UsedAfterFork, f),
         }
     }
 }
@@ -421,6 +474,12 @@ pub enum ReadyError {
         /// The peer.
         peer: PeerName,
     },
+    /// This is a forked child, the table is the parent's: [`UsedAfterFork`](struct@UsedAfterFork).
+    #[error("peer \"{peer}\": {}", UsedAfterFork)]
+    UsedAfterFork {
+        /// The peer.
+        peer: PeerName,
+    },
 }
 
 /// Why a caller was not elected to connect. Nothing was changed.
@@ -473,6 +532,13 @@ pub enum PublishError {
         /// What answered.
         known: crate::Incarnation,
     },
+    /// This is a forked child, the ticket is the parent's: [`UsedAfterFork`](struct@UsedAfterFork). The connection is neither
+    /// published nor closed.
+    #[error("peer \"{peer}\": {}", UsedAfterFork)]
+    UsedAfterFork {
+        /// The peer.
+        peer: PeerName,
+    },
 }
 
 /// Why a caller can't wait for a peer.
@@ -520,7 +586,8 @@ impl ReadyError {
             | ReadyError::ShutDown { peer }
             | ReadyError::Deadline { peer }
             | ReadyError::WouldDeadlock { peer }
-            | ReadyError::DriverDied { peer } => peer,
+            | ReadyError::DriverDied { peer }
+            | ReadyError::UsedAfterFork { peer } => peer,
         }
     }
 }
@@ -597,6 +664,12 @@ pub enum NotifyError<E: Error + 'static> {
         peer: PeerName,
         /// The panic's message.
         message: Arc<str>,
+    },
+    /// This is a forked child, the lease is the parent's: [`UsedAfterFork`](struct@UsedAfterFork).
+    #[error("peer \"{peer}\": {}", UsedAfterFork)]
+    UsedAfterFork {
+        /// The peer.
+        peer: PeerName,
     },
 }
 
@@ -705,6 +778,12 @@ pub enum PostError<E: Error + 'static> {
         /// The panic's message.
         message: Arc<str>,
     },
+    /// This is a forked child, the lease is the parent's: [`UsedAfterFork`](struct@UsedAfterFork).
+    #[error("peer \"{peer}\": {}", UsedAfterFork)]
+    UsedAfterFork {
+        /// The peer.
+        peer: PeerName,
+    },
 }
 
 impl<E: Error + 'static> PostError<E> {
@@ -761,6 +840,12 @@ pub enum RegisterError<E: Error + 'static> {
         #[source]
         source: E,
     },
+    /// This is a forked child, the table is the parent's: [`UsedAfterFork`](struct@UsedAfterFork).
+    #[error("region {}: {}", region.0, UsedAfterFork)]
+    UsedAfterFork {
+        /// The region.
+        region: RegionId,
+    },
 }
 
 /// Why a page was not lent.
@@ -790,6 +875,12 @@ pub enum GrantError {
     /// The table is shut down.
     #[error("page not lent to \"{peer}\": the table is shut down")]
     ShutDown {
+        /// The peer.
+        peer: PeerName,
+    },
+    /// This is a forked child, the table is the parent's: [`UsedAfterFork`](struct@UsedAfterFork).
+    #[error("page not lent to \"{peer}\": {}", UsedAfterFork)]
+    UsedAfterFork {
         /// The peer.
         peer: PeerName,
     },

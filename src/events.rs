@@ -12,6 +12,7 @@
 //!   than that look, its visit comes later too, and finds the peer; a visit that finds its own number there has been told.
 
 use crate::clock::Clock;
+use crate::fork::Process;
 use crate::history::Transition;
 use crate::name::{PeerId, PeerName};
 use crate::slot::SlotRef;
@@ -67,7 +68,7 @@ pub struct Events {
 impl<T: Transport> PeerTable<T> {
     /// Subscribes to every peer's transitions. At most 1,024 wait for the reader: a slow one is told how many it
     /// [missed](Event::Missed), and nobody ever waits for it. Takes the mutex of each peer in turn; a table that was never
-    /// subscribed to pays nothing.
+    /// subscribed to pays nothing. In a forked child the subscription has ended, also one from before the fork.
     ///
     /// ```
     /// # use peerage::{Event, PeerTable, Transport};
@@ -85,6 +86,11 @@ impl<T: Transport> PeerTable<T> {
     /// ```
     pub fn events(&self) -> Events {
         let shared = self.shared();
+        if !shared.is_here() {
+            let feed = Arc::new(Feed::new(0, 0));
+            lock(&feed.queue).ended = true;
+            return Events { current: VecDeque::new(), feed, hub: Weak::new(), clock: shared.clock.clone() };
+        }
         let mut current = VecDeque::new();
         let feed = shared.hub.subscribe(CAPACITY, |number| {
             let slots = shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version));
@@ -97,12 +103,18 @@ impl<T: Transport> PeerTable<T> {
 impl Events {
     /// The next event if there is one. Never waits.
     pub fn try_recv(&mut self) -> Option<Event> {
+        if self.is_elsewhere() {
+            return None;
+        }
         self.current.pop_front().map(Event::Current).or_else(|| lock(&self.feed.queue).pop())
     }
 
     /// Blocks this thread for the next event; `None` if `deadline` (by the table's clock) passes first, or at the
     /// [end](Self::is_ended). Not for a table's own threads, which would wait for themselves.
     pub fn recv(&mut self, deadline: Instant) -> Option<Event> {
+        if self.is_elsewhere() {
+            return None;
+        }
         if let Some(change) = self.current.pop_front() {
             return Some(Event::Current(change));
         }
@@ -126,6 +138,9 @@ impl Events {
 
     /// The same for a hand-written future or stream.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        if self.is_elsewhere() {
+            return Poll::Ready(None);
+        }
         if let Some(change) = self.current.pop_front() {
             return Poll::Ready(Some(Event::Current(change)));
         }
@@ -155,12 +170,19 @@ impl Events {
 
     /// Whether the table is gone: its last handle is dropped and nothing of it is in use. What waits can still be received.
     pub fn is_ended(&self) -> bool {
-        lock(&self.feed.queue).ended
+        self.is_elsewhere() || lock(&self.feed.queue).ended
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        !self.feed.process.is_this()
     }
 }
 
 impl Drop for Events {
     fn drop(&mut self) {
+        if self.is_elsewhere() {
+            return;
+        }
         if let Some(hub) = self.hub.upgrade() {
             hub.forget(&self.feed);
         }
@@ -171,7 +193,8 @@ impl Drop for Events {
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = self.current.len() + lock(&self.feed.queue).changes.len();
+        let queued = if self.is_elsewhere() { 0 } else { lock(&self.feed.queue).changes.len() };
+        let waiting = self.current.len() + queued;
         f.debug_struct("Events").field("waiting", &waiting).finish_non_exhaustive()
     }
 }
@@ -193,9 +216,18 @@ struct Feeds {
 
 /// One subscription.
 struct Feed {
+    process: Process,
     number: u64,
     queue: Mutex<Queue>,
     arrived: Condvar,
+}
+
+impl Feed {
+    fn new(number: u64, capacity: usize) -> Self {
+        let changes = VecDeque::with_capacity(capacity);
+        let queue = Queue { changes, capacity, missed: 0, ended: false, waker: None };
+        Feed { process: Process::this(), number, queue: Mutex::new(queue), arrived: Condvar::new() }
+    }
 }
 
 struct Queue {
@@ -209,14 +241,12 @@ struct Queue {
 impl Hub {
     /// Lists a subscription, then lets `visit` take it to every peer.
     fn subscribe(&self, capacity: usize, visit: impl FnOnce(u64)) -> Arc<Feed> {
-        let changes = VecDeque::with_capacity(capacity);
-        let queue = Queue { changes, capacity, missed: 0, ended: false, waker: None };
         let _one_at_a_time = lock(&self.subscribing);
         let (number, others) = {
             let feeds = lock(&self.feeds);
             (feeds.newest + 1, feeds.list.len())
         };
-        let feed = Arc::new(Feed { number, queue: Mutex::new(queue), arrived: Condvar::new() });
+        let feed = Arc::new(Feed::new(number, capacity));
         let mut list = Vec::with_capacity(others + 1); // before the lock, which a peer's transition may wait for
         {
             let mut feeds = lock(&self.feeds);

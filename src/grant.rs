@@ -11,6 +11,7 @@
 
 use crate::clock::Clock;
 use crate::error::OutOfRegion;
+use crate::fork::Process;
 use crate::name::PeerName;
 use crate::quarantine::{Kept, Quarantine};
 use crate::region::{RegionId, Slice};
@@ -94,7 +95,8 @@ impl Refusal {
     }
 }
 
-/// A page lent to a peer. Dropping it revokes it; the page itself stays allocated until nothing can land in it.
+/// A page lent to a peer. Dropping it revokes it; the page itself stays allocated until nothing can land in it. In a forked
+/// child nothing lands in the child's copy of the page: there it is quiesced, and revoking or dropping it does nothing.
 #[must_use = "dropping a grant revokes it"]
 pub struct Grant {
     core: Arc<Core>,
@@ -139,7 +141,7 @@ impl Grant {
 
     /// Whether nothing can land in the page any more.
     pub fn is_quiesced(&self) -> bool {
-        self.core.quiesced.peek().is_some()
+        !self.core.quiesced.is_here() || self.core.quiesced.peek().is_some()
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -175,13 +177,17 @@ impl Revoked {
     /// Blocks this thread; `false` if the deadline passes first, and the page stays in quarantine.
     #[must_use = "a page that is not quiesced must not be used again"]
     pub fn wait(&self, deadline: Instant) -> bool {
-        self.wait.cell().wait(Some(deadline), &self.clock).is_some()
+        let cell = self.wait.cell();
+        !cell.is_here() || cell.wait(Some(deadline), &self.clock).is_some()
     }
 }
 
 impl Future for Revoked {
     type Output = ();
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.wait.cell().is_here() {
+            return Poll::Ready(());
+        }
         Pin::new(&mut self.wait).poll(cx)
     }
 }
@@ -221,6 +227,9 @@ impl Core {
     }
 
     pub(crate) fn revoke(&self) {
+        if !self.quiesced.is_here() {
+            return;
+        }
         // Counted before it is closed: whoever leaves last counts it out.
         let quarantine = self.quarantine.get();
         quarantine.inspect(|quarantine| quarantine.enter(Kept::Grant, self.page.len()));
@@ -282,6 +291,9 @@ impl Core {
     }
 
     fn finish(&self) {
+        if !self.quiesced.is_here() {
+            return;
+        }
         if let Some(quarantine) = self.quarantine.get() {
             quarantine.leave(Kept::Grant, self.page.len());
         }
@@ -298,12 +310,14 @@ impl Core {
 }
 
 struct Lent {
+    process: Process,
     grants: Mutex<HashMap<u128, Arc<Core>>>,
     /// The last regions that were deregistered.
     gone: Mutex<VecDeque<RegionId>>,
 }
 
-/// All grants a transport has lent: the owner's side of every remote read and write.
+/// All grants a transport has lent: the owner's side of every remote read and write. In a forked child it is empty, and what
+/// is lent there nobody can present.
 #[derive(Clone)]
 pub struct GrantBook {
     lent: Arc<Lent>,
@@ -313,8 +327,8 @@ pub struct GrantBook {
 impl GrantBook {
     /// An empty one.
     pub fn new(clock: Clock) -> Self {
-        let lent = Lent { grants: Mutex::new(HashMap::new()), gone: Mutex::new(VecDeque::new()) };
-        GrantBook { lent: Arc::new(lent), clock }
+        let (process, grants, gone) = (Process::this(), Mutex::new(HashMap::new()), Mutex::new(VecDeque::new()));
+        GrantBook { lent: Arc::new(Lent { process, grants, gone }), clock }
     }
 
     /// Lends `page` to the peer called `to`. The id is 128 random bits: who was not told it can't guess it.
@@ -337,7 +351,9 @@ impl GrantBook {
             quarantine: OnceLock::new(),
             running: AtomicUsize::new(0),
         });
-        self.lent.grants.lock().insert(core.id, core.clone());
+        if self.lent.process.is_this() {
+            self.lent.grants.lock().insert(core.id, core.clone());
+        }
         Grant { core, clock: self.clock.clone() }
     }
 
@@ -353,6 +369,9 @@ impl GrantBook {
     /// - [`Refusal::OutOfBounds`]: another region, or not inside the page.
     /// - [`Refusal::BoundElsewhere`]: another connection presented it first. After a reconnect, ask for a new grant.
     pub fn present(&self, by: &PeerName, inbound: u64, remote: RemoteSlice, access: Access) -> Result<Loan, Refusal> {
+        if !self.lent.process.is_this() {
+            return Err(Refusal::NoSuchGrant);
+        }
         let core = self.lent.grants.lock().get(&remote.grant).cloned();
         let core = core.ok_or_else(|| match self.lent.gone.lock().contains(&RegionId(remote.region)) {
             true => Refusal::RegionGone,
@@ -398,6 +417,9 @@ impl GrantBook {
     /// copy runs and no [`HeldLoan`] of them is left. A transport calls it after the last write that could come over the
     /// connection, never before.
     pub fn inbound_closed(&self, inbound: u64) {
+        if !self.lent.process.is_this() {
+            return;
+        }
         let bound: Vec<_> =
             self.lent.grants.lock().values().filter(|core| *core.bound.lock() == Some(inbound)).cloned().collect();
         bound.iter().for_each(|core| core.revoke());
@@ -405,7 +427,7 @@ impl GrantBook {
 
     /// How many are lent and not revoked.
     pub fn len(&self) -> usize {
-        self.lent.grants.lock().len()
+        if self.lent.process.is_this() { self.lent.grants.lock().len() } else { 0 }
     }
 
     /// Whether none is.

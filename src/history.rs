@@ -49,9 +49,12 @@ pub(crate) fn native_code(reason: Reason) -> Option<i64> {
 impl<T: Transport> Peer<T> {
     /// The peer's last 32 transitions, oldest first, for post-mortems: every attempt, how it ended, why, and how long each
     /// phase lasted. A handle of a removed peer still answers them. Takes the peer's mutex for one copy, so it waits for
-    /// nothing but another thread's short look; senders are not disturbed.
+    /// nothing but another thread's short look; senders are not disturbed. Empty in a forked child.
     pub fn history(&self) -> Vec<Transition> {
         let mut history = Vec::with_capacity(KEPT);
+        if !self.slot().is_here() {
+            return history;
+        }
         locked(self.slot(), |lane| history.extend(lane.slow.history.0.iter().copied()));
         history
     }

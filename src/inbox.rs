@@ -4,6 +4,7 @@
 //! read, while everybody else's messages go on.
 
 use crate::clock::Clock;
+use crate::fork::Process;
 use crate::name::{Incarnation, PeerName};
 use crate::state::Generation;
 use crate::sync::{came_through, lock};
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -52,7 +53,8 @@ impl Notification {
     }
 }
 
-/// The receiving end. Clones share one queue: each message goes to one of them.
+/// The receiving end. Clones share one queue: each message goes to one of them. In a forked child it is closed and empty: what
+/// is queued is for the parent.
 #[derive(Clone)]
 pub struct Inbox {
     shared: Arc<Shared>,
@@ -60,6 +62,7 @@ pub struct Inbox {
 }
 
 struct Shared {
+    process: Process,
     queue: Mutex<Queue>,
     arrived: Condvar,
 }
@@ -137,18 +140,19 @@ fn wake(wakers: BTreeMap<u64, Waker>) {
 impl Inbox {
     /// An empty one.
     pub fn new(clock: Clock) -> Self {
-        Inbox { shared: Arc::new(Shared { queue: Mutex::default(), arrived: Condvar::new() }), clock }
+        let shared = Shared { process: Process::this(), queue: Mutex::default(), arrived: Condvar::new() };
+        Inbox { shared: Arc::new(shared), clock }
     }
 
     /// The next message if there is one. Never waits.
     pub fn try_recv(&self) -> Option<Notification> {
-        let next = lock(&self.shared.queue).pop();
+        let next = self.queue()?.pop();
         next.map(taken)
     }
 
     /// Blocks this thread for the next message; `None` if the deadline passes first, or if the inbox is closed and empty.
     pub fn recv(&self, deadline: Instant) -> Option<Notification> {
-        let mut queue = lock(&self.shared.queue);
+        let mut queue = self.queue()?;
         loop {
             if let Some(next) = queue.pop() {
                 drop(queue);
@@ -169,7 +173,7 @@ impl Inbox {
 
     /// No message will come any more: receivers get what is queued, then `None`. For transports, when they are dropped.
     pub fn close(&self) {
-        let mut queue = lock(&self.shared.queue);
+        let Some(mut queue) = self.queue() else { return };
         queue.closed = true;
         let receivers = queue.receivers.take();
         drop(queue);
@@ -186,22 +190,33 @@ impl Inbox {
 
     /// Whether no message will come any more. What is queued can still be received.
     pub fn is_closed(&self) -> bool {
-        lock(&self.shared.queue).closed
+        self.queue().is_none_or(|queue| queue.closed)
     }
 
     /// How many messages wait.
     pub fn len(&self) -> usize {
-        lock(&self.shared.queue).messages.len()
+        self.queue().map_or(0, |queue| queue.messages.len())
     }
 
     /// How many bytes they have.
     pub fn bytes(&self) -> usize {
-        lock(&self.shared.queue).bytes
+        self.queue().map_or(0, |queue| queue.bytes)
     }
 
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    fn queue(&self) -> Option<MutexGuard<'_, Queue>> {
+        self.shared.queue()
+    }
+}
+
+impl Shared {
+    /// `None` in a forked child.
+    fn queue(&self) -> Option<MutexGuard<'_, Queue>> {
+        self.process.is_this().then(|| lock(&self.queue))
     }
 }
 
@@ -220,7 +235,7 @@ impl Future for Next<'_> {
     type Output = Option<Notification>;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Notification>> {
         let waker = cx.waker().clone(); // other people's code: before the lock
-        let mut queue = lock(&self.shared.queue);
+        let Some(mut queue) = self.shared.queue() else { return Poll::Ready(None) };
         if let Some(next) = queue.pop() {
             drop(queue);
             return Poll::Ready(Some(taken(next)));
@@ -237,7 +252,7 @@ impl Future for Next<'_> {
 
 impl Drop for Next<'_> {
     fn drop(&mut self) {
-        let old = lock(&self.shared.queue).receivers.leave(self.place);
+        let old = self.shared.queue().and_then(|mut queue| queue.receivers.leave(self.place));
         drop(old);
     }
 }

@@ -29,6 +29,7 @@ impl Reason {
             Reason::Incompatible => "incompatible",
             Reason::Unresponsive => "unresponsive",
             Reason::Replaced => "replaced",
+            Reason::NewIncarnation => "new_incarnation",
             Reason::Undrained => "undrained",
             Reason::WaitingForPredecessor => "waiting_for_predecessor",
             Reason::FailedTooLong => "failed_too_long",
@@ -38,6 +39,7 @@ impl Reason {
             Reason::Unknown => "unknown",
             Reason::Unsettled => "unsettled",
             Reason::DriverDied => "driver_died",
+            Reason::UsedAfterFork => "used_after_fork",
         }
     }
 }

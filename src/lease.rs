@@ -113,6 +113,9 @@ impl<T: DataPlane> Lease<T> {
     /// # Errors
     /// [`NotifyError`], which says whether anything may have been sent.
     pub fn notify(&self, message: &[u8]) -> Result<(), NotifyError<T::Error>> {
+        if !self.slot().is_here() {
+            return Err(NotifyError::UsedAfterFork { peer: self.name() });
+        }
         let transport = &self.slot().home().transport;
         let now = self.slot().word();
         if now != self.entered.word {
@@ -194,6 +197,9 @@ impl<T: DataPlane> Lease<T> {
         deadline: Option<Instant>,
     ) -> Result<Transfer, PostError<T::Error>> {
         let (slot, home) = (self.slot(), self.slot().home());
+        if !slot.is_here() {
+            return Err(PostError::UsedAfterFork { peer: self.name() });
+        }
         if local.len() as u64 != remote.len {
             let (local, remote) = (local.len() as u64, remote.len);
             return Err(PostError::Length { peer: self.name(), local, remote });

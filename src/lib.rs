@@ -59,6 +59,7 @@ pub mod docs;
 mod driver;
 mod error;
 mod events;
+mod fork;
 mod gate;
 mod grant;
 mod history;
@@ -83,6 +84,7 @@ mod quarantine;
 mod queue;
 mod record;
 mod region;
+mod restored;
 #[cfg(feature = "serde")]
 mod serialize;
 mod shared;

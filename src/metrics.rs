@@ -6,7 +6,7 @@
 //!
 //! | metric | kind | labels | is |
 //! |---|---|---|---|
-//! | `peerage_connects_total` | counter | `outcome`: `ready`, or why it failed: `connect_failed`, `timed_out`, `broken`, `wrong_incarnation`, `incompatible`, `replaced`, `removed`, `shut_down` | attempts to connect that ended |
+//! | `peerage_connects_total` | counter | `outcome`: `ready`, or why it failed: `connect_failed`, `timed_out`, `broken`, `wrong_incarnation`, `incompatible`, `replaced`, `new_incarnation`, `removed`, `shut_down` | attempts to connect that ended |
 //! | `peerage_connect_duration_seconds` | histogram | `outcome` | how long they ran |
 //! | `peerage_peers` | gauge | `phase`: `idle`, `connecting`, `ready`, `failed`, `removing` | peers that stand there |
 //! | `peerage_leases` | gauge | | leases of current generations |

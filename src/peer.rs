@@ -13,7 +13,7 @@ use crate::slow::{Ended, Join, locked};
 use crate::state::{Generation, Phase, Word};
 use crate::sync::caught;
 use crate::transport::{Capabilities, CloseReason, Liveness, ProbeContext, Reported, Transport};
-use crate::wait::{Cell, Pending, Wait};
+use crate::wait::{AfterFork, Cell, Pending, Wait};
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
@@ -59,7 +59,7 @@ impl<T: Transport> Peer<T> {
         &self.name
     }
 
-    /// Where it stands, now.
+    /// Where it stands, now. In a forked child: where it stood at the fork, like all that only reads.
     pub fn phase(&self) -> Phase {
         self.slot.word().phase()
     }
@@ -114,7 +114,7 @@ impl<T: Transport> Peer<T> {
     /// [`ReadyError`]; [`ReadyError::WouldDeadlock`] inside a transport's calls.
     pub fn wait_ready(&self, deadline: Instant) -> Result<Generation, ReadyError> {
         let word = self.slot.word();
-        if word.bay().is_some() {
+        if word.bay().is_some() && self.slot.is_here() {
             return Ok(word.generation());
         }
         if is_table_thread() {
@@ -159,6 +159,13 @@ impl<T: Transport> Peer<T> {
     fn start_removal(&self, expected: Option<Generation>, deadline: Instant) -> Result<Removal, Word> {
         let home = self.slot.home();
         let cell = Arc::new(Cell::new());
+        if !self.slot.is_here() {
+            if expected.is_some() {
+                return Err(self.slot.word());
+            }
+            cell.resolve(Removed::UsedAfterFork);
+            return Ok(Removal(Pending::new(cell, home.clock.clone())));
+        }
         let (began, ended) = locked(&self.slot, |lane| {
             let began = lane.begin_removal(CloseReason::Removed, expected)?;
             Ok((began, lane.await_removal(deadline, &cell)))
@@ -187,12 +194,13 @@ impl<T: Transport> Peer<T> {
     /// Asks the peer whether it is alive, on a probing thread and inside the current generation, which stays open as long as
     /// the native call takes. Changes nothing and connects nothing: the caller decides whether to
     /// [`report`](Self::report). Resolves at `deadline` at the latest, with `Dead` if the peer was asked and has not
-    /// answered; at once with `Unknown` if it is not Ready, if the transport can't probe, or if `max_stuck` probes run
-    /// already.
+    /// answered; at once with `Unknown` if it is not Ready, if the transport can't probe, if `max_stuck` probes run
+    /// already, or in a forked child.
     pub fn probe(&self, deadline: Instant) -> Probe {
         let cell = Arc::new(Cell::new());
         let home = self.slot.home();
-        let can = self.slot.word().bay().is_some() && home.capabilities.contains(Capabilities::PROBE);
+        let is_ready = self.slot.word().bay().is_some() && self.slot.is_here();
+        let can = is_ready && home.capabilities.contains(Capabilities::PROBE);
         if !can || !home.probe_begins() {
             cell.resolve(Liveness::Unknown);
         } else {
@@ -236,6 +244,9 @@ impl<T: Transport> fmt::Debug for Peer<T> {
 }
 
 pub(crate) fn join<T: Transport>(slot: &SlotRef<T>) -> Join {
+    if !slot.is_here() {
+        return Join::Ended(Err(ReadyError::UsedAfterFork { peer: slot.name() }));
+    }
     let word = slot.word();
     if word.bay().is_some() {
         return Join::Ended(Ok(word.generation()));
@@ -260,7 +271,7 @@ impl<T: Transport> Future for Ready<T> {
     type Output = Result<Generation, ReadyError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.wait.is_none() {
+        if self.wait.is_none() || !self.slot.is_here() {
             match join(&self.slot) {
                 Join::Ended(ended) => return Poll::Ready(ended),
                 Join::Wait(cell) => self.wait = Some(Wait::new(cell)),
@@ -321,6 +332,20 @@ pub enum Removed {
     },
     /// The table's driver thread died; nothing more will be closed.
     DriverDied,
+    /// This is a forked child, the table is the parent's: [`UsedAfterFork`](crate::UsedAfterFork).
+    UsedAfterFork,
+}
+
+impl AfterFork for Removed {
+    fn after_fork() -> Self {
+        Removed::UsedAfterFork
+    }
+}
+
+impl AfterFork for Liveness {
+    fn after_fork() -> Self {
+        Liveness::Unknown
+    }
 }
 
 /// A future of a probe's answer.
@@ -439,7 +464,7 @@ impl<T: Transport> Slot<T> {
     pub(crate) fn refuse(&self, word: Word) -> NotReady {
         self.mark_asked();
         let not_ready = self.explain(word); // before the driver is asked, who changes it
-        if matches!(word.phase(), Phase::Idle | Phase::Failed) {
+        if self.is_here() && matches!(word.phase(), Phase::Idle | Phase::Failed) {
             self.ask(word.generation());
         }
         not_ready
@@ -449,6 +474,7 @@ impl<T: Transport> Slot<T> {
         let explained =
             self.record.read(|record| record.filter(|record| record.is_of(word)).map(|r| (r.reason, r.retry_at)));
         let (reason, retry_at) = match explained {
+            _ if !self.is_here() => (Reason::UsedAfterFork, None),
             _ if self.home().is_driver_dead() => (Reason::DriverDied, None),
             Some(explained) => explained,
             None => (Reason::Unsettled, None),

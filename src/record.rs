@@ -5,6 +5,7 @@
 //! 3. A record is numbers and text, so dropping one runs no user code, wherever the collector does it.
 //! 4. The collector is this library's own: crossbeam's default one runs other crates' destructors on whoever pins.
 //! 5. Nothing on the path of a granted lease pins, no pin outlives a call, and no native close depends on an epoch.
+//! 6. A pin waits for nobody, so a forked child may read too. Threads that were in a pin at the fork keep what is retired there.
 
 use crate::error::Reason;
 use crate::name::{Incarnation, PeerName};
@@ -179,6 +180,13 @@ fn pinned<R>(f: impl FnOnce(&Guard) -> R) -> R {
 fn collector() -> &'static Collector {
     static COLLECTOR: std::sync::LazyLock<Collector> = std::sync::LazyLock::new(Collector::new);
     &COLLECTOR
+}
+
+/// Makes the collector, before there is a table: a thread that was making it when another one forked would be waited for in the
+/// child, for ever.
+#[cfg(not(peerage_loom))]
+pub(crate) fn prepare() {
+    collector();
 }
 
 #[cfg(not(peerage_loom))]

@@ -225,6 +225,7 @@ impl Serialize for ShutdownReport {
             "leaked_connections": self.leaked_connections,
             "quarantined": self.quarantined,
             "still_registered": regions,
+            "used_after_fork": self.used_after_fork,
         )
     }
 }

@@ -4,6 +4,7 @@
 use crate::builder::Config;
 use crate::clock::Clock;
 use crate::events::Hub;
+use crate::fork::Process;
 use crate::grant;
 use crate::name::{PeerId, PeerName};
 use crate::names::Names;
@@ -14,6 +15,7 @@ use crate::queue::{LOOK, Queue};
 use crate::region::{Region, RegionId};
 use crate::slab::Slab;
 use crate::slot::{Slot, SlotRef};
+use crate::slow::locked;
 use crate::snapshot::Snapshot;
 use crate::state::{Generation, Phase};
 use crate::sync::{self, AtomicBool, Mutex, fence, lock};
@@ -29,6 +31,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 pub(crate) struct Shared<T: Transport> {
+    /// The only one that may use the table.
+    process: Process,
     pub(crate) transport: Arc<T>,
     pub(crate) capabilities: Capabilities,
     pub(crate) config: Config,
@@ -273,6 +277,7 @@ impl<T: Transport> Shared<T> {
         let enders = pool("peerage-end", 1, 0);
         let connects = Connects::new(&config, clock.now());
         Arc::new(Shared {
+            process: Process::this(),
             capabilities: transport.capabilities(),
             transport: Arc::new(transport),
             config,
@@ -309,6 +314,11 @@ impl<T: Transport> Shared<T> {
         })
     }
 
+    /// Whether this process built the table; if not, its threads are not here.
+    pub(crate) fn is_here(&self) -> bool {
+        self.process.is_this()
+    }
+
     /// Greater than every one before, in the whole table.
     pub(crate) fn next_generation(&self) -> Generation {
         Generation(self.generations.fetch_add(1, Ordering::Relaxed))
@@ -326,6 +336,11 @@ impl<T: Transport> Shared<T> {
         z ^ z >> 31
     }
 
+    /// Moves the seed's sequence elsewhere.
+    pub(crate) fn stir(&self, by: u64) {
+        self.random.fetch_xor(by, Ordering::Relaxed);
+    }
+
     /// The peer that `id` names, if its life goes on.
     pub(crate) fn upgrade(&self, id: PeerId) -> Option<SlotRef<T>> {
         SlotRef::upgrade(self.slab.place(id.index)?, id.version)
@@ -333,6 +348,9 @@ impl<T: Transport> Shared<T> {
 
     /// Reports `generation` of a slot that the caller keeps alive.
     pub(crate) fn report(&self, slot: &Slot<T>, generation: Generation, note: impl FnOnce() -> Note) -> Reported {
+        if !self.is_here() {
+            return Reported::UsedAfterFork;
+        }
         if slot.report(generation, note) {
             self.counters.report();
             return Reported::Failed;
@@ -509,6 +527,13 @@ impl<T: Transport> ReportSink for Sink<T> {
         match shared.upgrade(peer) {
             Some(slot) => shared.report(&slot, generation, || note_of(generation, error)),
             None => Reported::Stale,
+        }
+    }
+
+    fn leaked(&self, peer: PeerId, why: &'static str) {
+        let Some(shared) = self.0.upgrade().filter(|shared| shared.is_here()) else { return };
+        if let Some(slot) = shared.upgrade(peer) {
+            locked(&slot, |lane| lane.leaked(Some(why)));
         }
     }
 }

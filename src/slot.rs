@@ -15,12 +15,14 @@
 //! |---|---|---|
 //! | word | reports: bare CAS; all else under `slow` | everybody |
 //! | version | the start of a life | look-up by id |
+//! | process | nobody | whoever enters: fork.rs |
 //! | wanted | leases, `ready()` | the lane |
 //! | bays | see bay.rs | |
 //! | references | handles, queue, bays | |
 //! | slow | the lane, tickets, `ready()`, removers: slow/ | |
 
 use crate::bay::Bay;
+use crate::fork::Process;
 use crate::gate::{Gates, Leases};
 use crate::in_flight::InFlight;
 use crate::name::PeerId;
@@ -52,6 +54,8 @@ pub(crate) struct Slot<T: Transport> {
     home: *const Shared<T>,
     /// On the word's line: a lease finds its stripe while it still waits for the word.
     gates: Gates,
+    /// The only one that may use the slot.
+    process: Process,
     bays: [Bay<T::Connection>; 2],
     link: CachePadded<Link<Slot<T>>>,
     references: AtomicUsize,
@@ -102,6 +106,7 @@ impl<T: Transport> Slot<T> {
             wanted: AtomicU64::new(0),
             home,
             gates: Gates::closed(stripes),
+            process: Process::this(),
             bays: [Bay::empty(), Bay::empty()],
             link: CachePadded::new(Link::new()),
             references: AtomicUsize::new(0),
@@ -131,6 +136,12 @@ impl<T: Transport> Slot<T> {
         //      model: ids::a_stale_id_is_no_handle_of_the_next_peer   fails if: counted-before-version
         self.references.store(1, Ordering::Release);
         SlotRef(NonNull::from(self))
+    }
+
+    /// Whether this process made the slot. In a child of it nobody may take a lock of the table or wait for its threads.
+    #[inline(always)]
+    pub(crate) fn is_here(&self) -> bool {
+        self.process.is_this()
     }
 
     pub(crate) fn id(&self) -> PeerId {
@@ -204,11 +215,14 @@ impl<T: Transport> Slot<T> {
         same_life.then_some(entered)
     }
 
-    /// `wanted_life` is asked between the first look at a word and its use.
+    /// `wanted_life` is asked between the first look at a word and its use. In a forked child nobody is admitted.
     #[inline(always)]
     fn enter_if(&self, stripe: u32, is_use: bool, mut wanted_life: impl FnMut() -> bool) -> Result<Entered, Word> {
         // ord! Acquire: pairs with the publisher's CAS. model: bays::every_use_precedes_the_close_one_stripe
         //      fails if: relaxed-word
+        if !self.is_here() {
+            return Err(self.word());
+        }
         let mut seen = self.word();
         loop {
             if !wanted_life() {
@@ -472,12 +486,17 @@ impl<T: Transport> Drop for SlotRef<T> {
     }
 }
 
-/// Gives the place back to the slab and the table's reference back to the table.
+/// Gives the place back to the slab and the table's reference back to the table. In a forked child nothing ends: what the slot
+/// keeps alive is forgotten with it.
 ///
 /// # Safety
 /// The caller dropped the slot's last counted reference.
 #[cold]
 unsafe fn end_life<T: Transport>(slot: NonNull<Slot<T>>) {
+    // SAFETY: its place lives as long as the life's strong reference, which is not given up yet.
+    if !unsafe { slot.as_ref() }.is_here() {
+        return;
+    }
     // SAFETY: the life's strong reference, given up at the end of this function, keeps the slab alive until then.
     let (home, slot) = unsafe { (Arc::from_raw(slot.as_ref().home), slot.as_ref()) };
     let life = slot.slow.lock().take();
@@ -494,8 +513,14 @@ mod tests {
 
     #[test]
     fn what_every_lease_reads_shares_no_cache_line_with_what_handles_and_transfers_write() {
-        let read = [offset_of!(Slot<Memory>, word), offset_of!(Slot<Memory>, version), offset_of!(Slot<Memory>, home)];
-        assert_eq!(read.map(|field| field / 128), [0; 3]);
+        let read = [
+            offset_of!(Slot<Memory>, word),
+            offset_of!(Slot<Memory>, version),
+            offset_of!(Slot<Memory>, home),
+            offset_of!(Slot<Memory>, gates),
+            offset_of!(Slot<Memory>, process),
+        ];
+        assert_eq!(read.map(|field| field / 128), [0; 5]);
         for written in [
             offset_of!(Slot<Memory>, link),
             offset_of!(Slot<Memory>, references),

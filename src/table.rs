@@ -18,7 +18,7 @@ use crate::slow::{Group, Slow, locked};
 use crate::state::{Generation, Phase, Word};
 use crate::sync::{AtomicUsize, Ordering, caught};
 use crate::transport::{Address, DataPlane, Transport, TransportError};
-use crate::wait::{Cell, Pending};
+use crate::wait::{AfterFork, Cell, Pending};
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
@@ -29,6 +29,10 @@ use std::time::{Duration, Instant};
 
 /// All peers of this process: cheap to clone, used from any thread and task. Dropping the last clone starts a shutdown and
 /// waits for nothing; leases and handles outlive it safely.
+///
+/// It belongs to the process that built it. In a child of `fork` whatever was made before answers
+/// [`UsedAfterFork`](crate::UsedAfterFork) at once, or what stood at the fork if it only reads, and dropping it does
+/// nothing: see [`docs::limitations`](crate::docs::limitations).
 pub struct PeerTable<T: Transport> {
     /// The same as the owner's, one step nearer: a lease by id starts here.
     shared: Arc<Shared<T>>,
@@ -39,7 +43,10 @@ struct Owner<T: Transport>(Arc<Shared<T>>);
 
 impl<T: Transport> Drop for Owner<T> {
     fn drop(&mut self) {
-        shutdown::abandon(&self.0);
+        match self.0.is_here() {
+            true => shutdown::abandon(&self.0),
+            false => std::mem::forget(self.0.clone()), // what it holds is the parent's, and is not dropped here
+        }
     }
 }
 
@@ -86,6 +93,9 @@ impl<T: Transport> PeerTable<T> {
         let wanted: Vec<_> = peers.into_iter().map(|(name, address)| (name, Arc::new(address))).collect();
         if wanted.is_empty() {
             return Ok(Vec::new());
+        }
+        if !self.shared().is_here() {
+            return Err(InsertError::UsedAfterFork { name: wanted[0].0.clone() });
         }
         self.check_batch(&wanted)?;
         loop {
@@ -238,9 +248,9 @@ impl<T: Transport> PeerTable<T> {
     pub fn lease(&self, name: &str) -> Result<Lease<T>, NotReady> {
         self.shared().names.with(name, |found| match found {
             Found::Slot(slot) => Lease::enter(slot),
-            Found::Nothing => Err(NotReady::nobody(Reason::Unknown)),
-            Found::Leaving(_) => Err(NotReady::nobody(Reason::Removed)),
-            Found::ShutDown => Err(NotReady::nobody(Reason::ShutDown)),
+            Found::Nothing => Err(self.shared().nobody(Reason::Unknown)),
+            Found::Leaving(_) => Err(self.shared().nobody(Reason::Removed)),
+            Found::ShutDown => Err(self.shared().nobody(Reason::ShutDown)),
         })
     }
 
@@ -257,7 +267,7 @@ impl<T: Transport> PeerTable<T> {
         match entered {
             Some(Ok(lease)) => Ok(lease),
             Some(Err(word)) => Err(self.refuse_by_id(id, word)),
-            None => Err(NotReady::nobody(Reason::Unknown)),
+            None => Err(self.shared().nobody(Reason::Unknown)),
         }
     }
 
@@ -265,7 +275,7 @@ impl<T: Transport> PeerTable<T> {
     fn refuse_by_id(&self, id: PeerId, word: Word) -> NotReady {
         match self.shared().upgrade(id) {
             Some(slot) => slot.refuse(word),
-            None => NotReady::nobody(Reason::Unknown),
+            None => self.shared().nobody(Reason::Unknown),
         }
     }
 
@@ -323,8 +333,12 @@ impl<T: Transport> PeerTable<T> {
     /// the native side hangs while it deregisters) and says what was left. May be called again, by anybody; dropping the future cancels nothing.
     pub fn shutdown(&self, deadline: Instant) -> Shutdown {
         let shared = self.shared();
-        shutdown::begin(shared);
         let cell = Arc::new(Cell::new());
+        if !shared.is_here() {
+            cell.resolve(ShutdownReport::after_fork());
+            return Shutdown(Pending::new(cell, shared.clock.clone()));
+        }
+        shutdown::begin(shared);
         let request = ShutdownRequest { deadline: Some(deadline), cell: cell.clone(), submitted: None };
         shared.shutdown.lock().push(request);
         shared.queue.wake();
@@ -369,6 +383,9 @@ impl<T: DataPlane> PeerTable<T> {
     pub fn register(&self, region: &Region) -> Result<(), RegisterError<T::Error>> {
         let shared = self.shared();
         let id = region.id();
+        if !shared.is_here() {
+            return Err(RegisterError::UsedAfterFork { region: id });
+        }
         let _one_at_a_time = shared.registering.lock();
         if shared.names.is_shut_down() {
             return Err(RegisterError::ShutDown { region: id });
@@ -399,6 +416,9 @@ impl<T: DataPlane> PeerTable<T> {
     pub fn deregister(&self, region: &Region) -> Result<(), RegisterError<T::Error>> {
         let shared = self.shared();
         let id = region.id();
+        if !shared.is_here() {
+            return Err(RegisterError::UsedAfterFork { region: id });
+        }
         let _one_at_a_time = shared.registering.lock();
         let Some(registration) = shared.registered.load().get(&id).cloned() else {
             return Err(RegisterError::NotRegistered { region: id });
@@ -421,6 +441,9 @@ impl<T: DataPlane> PeerTable<T> {
     pub fn grant(&self, to: &Peer<T>, page: &Slice, access: Access) -> Result<Grant, GrantError> {
         let shared = self.shared();
         let (peer, region) = (to.name(), page.region().id());
+        if !shared.is_here() {
+            return Err(GrantError::UsedAfterFork { peer: peer.clone() });
+        }
         let (quarantine, limit) = (&to.slot().in_flight.quarantine, shared.config.max_quarantined_bytes);
         if let Some(bytes) = quarantine.is_full(limit) {
             return Err(GrantError::Quarantined { peer: peer.clone(), bytes, limit });
@@ -489,8 +512,10 @@ fn native<E: TransportError>(region: RegionId, call: impl FnOnce() -> Result<(),
     }
 }
 
-impl NotReady {
-    fn nobody(reason: Reason) -> Self {
+impl<T: Transport> Shared<T> {
+    #[cold]
+    fn nobody(&self, reason: Reason) -> NotReady {
+        let reason = if self.is_here() { reason } else { Reason::UsedAfterFork };
         NotReady { phase: Phase::Removed, generation: Generation(0), retry_at: None, reason }
     }
 }
@@ -530,6 +555,14 @@ pub struct ShutdownReport {
     pub quarantined: Vec<(PeerName, u64)>,
     /// Regions that are still in use, or that the transport did not take back.
     pub still_registered: Vec<RegionId>,
+    /// This is a forked child, the table is the parent's: [`UsedAfterFork`](crate::UsedAfterFork). Nothing was ended.
+    pub used_after_fork: bool,
+}
+
+impl AfterFork for ShutdownReport {
+    fn after_fork() -> Self {
+        ShutdownReport { used_after_fork: true, ..ShutdownReport::default() }
+    }
 }
 
 impl ShutdownReport {

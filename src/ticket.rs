@@ -53,6 +53,9 @@ impl<T: Transport> Peer<T> {
     /// # Errors
     /// [`NotElected`]: the peer is ready, somebody else connects it, or no attempt may start now.
     pub fn try_elect(&self) -> Result<Ticket<T>, NotElected> {
+        if !self.slot().is_here() {
+            return Err(ReadyError::UsedAfterFork { peer: self.name().clone() }.into());
+        }
         let elected = locked(self.slot(), |lane| lane.try_elect())?;
         let shared = self.slot().table();
         shared.counters.elected();
@@ -98,6 +101,10 @@ impl<T: Transport> Ticket<T> {
         let Connected { connection, incarnation } = connected;
         let (name, generation) = (self.context.name().clone(), self.generation());
         self.ended = true;
+        if !self.slot.is_here() {
+            std::mem::forget(connection); // it may be the parent's
+            return Err(PublishError::UsedAfterFork { peer: name });
+        }
         if let (Some(named), Some(known)) = (self.named, incarnation)
             && named != known
         {
@@ -163,6 +170,9 @@ impl<T: Transport> Ticket<T> {
 
     fn end(&mut self, failure: Failure) {
         self.ended = true;
+        if !self.slot.is_here() {
+            return; // the attempt is the parent's
+        }
         let generation = self.generation();
         locked(&self.slot, |slow| {
             slow.fail(generation, failure);

@@ -22,7 +22,7 @@ pub(crate) fn changed(change: &Change, error: Option<&str>) {
     match (transition.before, transition.phase) {
         (_, Phase::Connecting) => debug!(target: TARGET, peer, generation, "elected"),
         (_, Phase::Ready) => info!(target: TARGET, peer, generation, connect_seconds = lasted, "published"),
-        (_, Phase::Failed) if transition.reason != Reason::Replaced => {
+        (_, Phase::Failed) if !matches!(transition.reason, Reason::Replaced | Reason::NewIncarnation) => {
             let native_code = transition.native_code();
             warn!(target: TARGET, peer, generation, reason, native_code, error, lasted_seconds = lasted, "failed");
         }

@@ -252,6 +252,9 @@ impl Core {
     }
 
     fn advance(&self, bits: u32, outcome: Option<Outcome>) {
+        if !self.ended.is_here() {
+            return; // it goes on in the parent
+        }
         let mut home = self.home.lock();
         // ord! AcqRel: the one RMW that decides who ends it, and who gives its pages back. The outcome itself is published by
         //      the cell's mutex.
@@ -295,6 +298,10 @@ impl Core {
 
     /// Resolves `cell` at quiescence, or now. Answers how to reach its table, if it is still counted there.
     pub(crate) fn await_quiescence(&self, cell: &Arc<Cell<Cancelled>>) -> Option<Box<dyn Reach>> {
+        if !self.ended.is_here() {
+            cell.resolve(Cancelled::NotQuiesced);
+            return None;
+        }
         let mut home = self.home.lock();
         let reach = home.counted.as_ref().map(|home| home.reach());
         let quiesces = reach.is_some() || self.state.load(Ordering::Acquire) & QUIESCENT != 0;
@@ -401,7 +408,8 @@ impl fmt::Debug for Completion {
     }
 }
 
-/// The caller's side of a transfer: a future of its [`Outcome`]. Dropping it cancels nothing.
+/// The caller's side of a transfer: a future of its [`Outcome`]. Dropping it cancels nothing. In a forked child it is
+/// [`Unknown`](Outcome::Unknown): it goes on in the parent.
 #[must_use = "a transfer that nobody waits for may fail unseen"]
 pub struct Transfer {
     core: Arc<Core>,
@@ -430,11 +438,14 @@ impl Transfer {
 
     /// The outcome if there is one. Never waits.
     pub fn try_outcome(&self) -> Option<Outcome> {
-        self.core.ended.peek()
+        if self.core.ended.is_here() { self.core.ended.peek() } else { Some(Outcome::Unknown) }
     }
 
     /// Blocks this thread until the outcome is there; `None` if the deadline passes first, and the transfer goes on.
     pub fn wait(&self, deadline: Instant) -> Option<Outcome> {
+        if !self.core.ended.is_here() {
+            return Some(Outcome::Unknown);
+        }
         self.core.ended.wait(Some(deadline), &self.clock)
     }
 
@@ -455,6 +466,9 @@ impl Transfer {
 impl Future for Transfer {
     type Output = Outcome;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        if !self.core.ended.is_here() {
+            return Poll::Ready(Outcome::Unknown);
+        }
         Pin::new(&mut self.wait).poll(cx)
     }
 }

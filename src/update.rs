@@ -39,6 +39,9 @@ impl<T: Transport> Peer<T> {
     /// # Errors
     /// [`UpdateError`]; nothing was changed.
     pub fn update(&self, address: T::Address) -> Result<Updated, UpdateError> {
+        if !self.slot().is_here() {
+            return Err(UpdateError::UsedAfterFork { peer: self.name().clone() });
+        }
         let (text, incarnation) = (address.to_string().into(), address.incarnation());
         let new = NewAddress { address: Arc::new(address), text, incarnation };
         loop {

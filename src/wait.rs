@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use crate::error::WouldDeadlock;
+use crate::fork::Process;
 use crate::pool::is_table_thread;
 use crate::sync::{Arc, Condvar, Mutex, came_through};
 use std::fmt;
@@ -10,8 +11,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-/// An outcome that is not there yet. Resolved at most once; the first outcome stays.
+/// An outcome that is not there yet. Resolved at most once; the first outcome stays. In a forked child there is none, and no
+/// wait for one: whoever may come there asks [`is_here`](Self::is_here) first.
 pub(crate) struct Cell<O> {
+    process: Process,
     state: Mutex<State<O>>,
     resolved: Condvar,
 }
@@ -26,13 +29,22 @@ struct State<O> {
 impl<O: Clone> Cell<O> {
     pub(crate) fn new() -> Self {
         Cell {
+            process: Process::this(),
             state: Mutex::new(State { outcome: None, wakers: Vec::new(), free: Vec::new() }),
             resolved: Condvar::new(),
         }
     }
 
+    /// Whether this process made it: elsewhere nobody will resolve it, and its mutex may be held for ever.
+    pub(crate) fn is_here(&self) -> bool {
+        self.process.is_this()
+    }
+
     /// Answers whether this call was the first. Wakers, which are other people's code, run after unlock.
     pub(crate) fn resolve(&self, outcome: O) -> bool {
+        if !self.is_here() {
+            return false;
+        }
         let mut state = self.state.lock();
         if state.outcome.is_some() {
             return false;
@@ -49,7 +61,7 @@ impl<O: Clone> Cell<O> {
     }
 
     pub(crate) fn peek(&self) -> Option<O> {
-        self.state.lock().outcome.clone()
+        if self.is_here() { self.state.lock().outcome.clone() } else { None }
     }
 
     /// Blocks this thread. `None`: the deadline passed first.
@@ -88,6 +100,9 @@ impl<O: Clone> Cell<O> {
     }
 
     fn forget(&self, place: usize) {
+        if !self.is_here() {
+            return;
+        }
         let mut state = self.state.lock();
         let old = state.wakers.get_mut(place).and_then(Option::take);
         if old.is_some() {
@@ -112,6 +127,11 @@ impl<O: Clone> Wait<O> {
     pub(crate) fn cell(&self) -> &Cell<O> {
         &self.cell
     }
+}
+
+/// What who waits is told in a forked child.
+pub(crate) trait AfterFork {
+    fn after_fork() -> Self;
 }
 
 impl<O: Clone> Future for Wait<O> {
@@ -142,12 +162,15 @@ pub(crate) struct Pending<O: Clone> {
     clock: Clock,
 }
 
-impl<O: Clone> Pending<O> {
+impl<O: Clone + AfterFork> Pending<O> {
     pub(crate) fn new(cell: Arc<Cell<O>>, clock: Clock) -> Self {
         Pending { wait: Wait::new(cell), clock }
     }
 
     pub(crate) fn wait(&self) -> Result<O, WouldDeadlock> {
+        if !self.wait.cell.is_here() {
+            return Ok(O::after_fork());
+        }
         if is_table_thread() {
             return Err(WouldDeadlock);
         }
@@ -155,9 +178,12 @@ impl<O: Clone> Pending<O> {
     }
 }
 
-impl<O: Clone> Future for Pending<O> {
+impl<O: Clone + AfterFork> Future for Pending<O> {
     type Output = O;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O> {
+        if !self.wait.cell.is_here() {
+            return Poll::Ready(O::after_fork());
+        }
         Pin::new(&mut self.wait).poll(cx)
     }
 }

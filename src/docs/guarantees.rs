@@ -61,6 +61,7 @@
 //! | [`PeerTable::insert`](crate::PeerTable::insert), [`insert_many`](crate::PeerTable::insert_many) | slot of peers that live; your address's `Eq` and `Display`, under no lock; blocks while another insert makes room for as many slots as there are | all names appear in one snapshot, or none | yes | may be inserted again; `ShutDown` |
 //! | [`PeerTable::insert_group`](crate::PeerTable::insert_group) | the same, then the slot of every member | the same; the members join their group one after the other | yes | the same |
 //! | [`Peer::update`](crate::Peer::update), [`PeerTable::update`](crate::PeerTable::update) | slot; your address's `Eq` and `Display`, under no lock | the address is stored; the generation goes on or is retired | yes | `Removed`; `ShutDown` |
+//! | [`PeerTable::new_incarnation`](crate::PeerTable::new_incarnation) | slot of every peer in turn; blocks as the transport does | the transport has the new boot id; then each peer's generation is retired | yes | removed ones are left alone; `ShutDown` |
 //! | [`Peer::remove`](crate::Peer::remove), [`remove_if`](crate::Peer::remove_if) | slot; copies a path of the names. The future: when it is removed, or at the deadline | admission ends, at that generation or not at all; then the name goes | yes | the same end for all who ask |
 //! | [`PeerTable::shutdown`](crate::PeerTable::shutdown) | slot of every peer in turn. The future: by the deadline, 50 ms later if a native deregistration hangs | no insert is in the table after it; peers leave one after the other | yes | again: another report |
 //! | dropping a [`PeerTable`](crate::PeerTable) | wait-free; the last clone: leaf, may start a thread | begins a shutdown | the last clone | |
@@ -82,6 +83,12 @@
 //! | [`Slice::read`](crate::Slice::read), [`Slice::write`](crate::Slice::write) | lock-free | 8 aligned bytes; a copy beside a remote write may see a part of it | no | as ever |
 //! | [`Inbox::try_recv`](crate::Inbox::try_recv), polling [`next`](crate::Inbox::next) | leaf | each message goes to one receiver | a poll's waker | as ever, until the transport is dropped |
 //! | [`Inbox::recv`](crate::Inbox::recv) | blocks until a message or the deadline | the same | no | the same |
+//!
+//! # In a forked child
+//!
+//! Every row above is wait-free, of what the parent made: it answers [`UsedAfterFork`](crate::UsedAfterFork) before it takes a
+//! lock, or reads what stood at the fork (see [`limitations`](super::limitations)). On the way of a lease that is one
+//! relaxed load.
 //!
 //! # What an observer may see
 //!
@@ -106,7 +113,7 @@
 //! | `Transport::connect` | connecting |
 //! | `Transport::disconnect`, destructors of connections | closing |
 //! | `Transport::probe` | probing |
-//! | `DataPlane::notify`, `post`, `register` | the caller's |
+//! | `DataPlane::notify`, `post`, `register`, `Transport::new_incarnation` | the caller's |
 //! | `DataPlane::cancel` | the caller's of [`Transfer::cancel`](crate::Transfer::cancel); closing, when a deadline has passed |
 //! | `DataPlane::deregister` | the caller's; at the end of a table the ending thread |
 //! | the transport's destructor | whoever gives back the last of table, handles, leases and transfers |

@@ -15,7 +15,7 @@
 //! | Connecting(g) → Ready(g, bay) | `Locked::publish`, called by the ticket of g | CAS under the mutex |
 //! | Ready(g), Connecting(g) → Failed(g) | `Slot::report` | bare CAS: the only change without the mutex |
 //! | Connecting(g) → Failed(g) | `Locked::fail` (the ticket failed, panicked or was dropped), `Locked::expire` (deadline) | CAS under the mutex |
-//! | Ready(g), Connecting(g) → Failed(g) | `Locked::update`: the address may be another process's now; no failure is counted | CAS under the mutex |
+//! | Ready(g), Connecting(g) → Failed(g) | `Locked::update`: the address may be another process's now; `Locked::renew`: this process is another one; no failure is counted | CAS under the mutex |
 //! | Ready(g) → Failed(g) | `Locked::is_unresponsive`: no heartbeat answered for `dead_after` | CAS under the mutex |
 //! | any but Removed → Removing(g) | `Locked::begin_removal`: a remover, a shutdown, or the lane itself (`Locked::remove_forsaken`) | CAS under the mutex |
 //! | Removing(g) → Removed(g) | `Locked::finish_removal`: bays free, no native connect | CAS under the mutex |
@@ -186,6 +186,14 @@
 //! 36. **A removal ends once** for all who wait: they stand in one list under the mutex, taken at Removed.
 //! 37. **Shutdown** (`shutdown.rs`): end the names, begin every removal, revoke what is lent; the driver waits for no live peer or
 //!     the deadline; an ending thread deregisters what nothing uses and reports; if that hangs the driver reports for it.
+//!
+//! # Forks
+//!
+//! 38. **A child takes no lock of its parent's and ends nothing of it** (`fork.rs`): tables, slots, outcome cells, grants' books,
+//!     inboxes, subscriptions and the transports' own remember the process that made them, and each call and each destructor
+//!     asks `Process::is_this` first. `Slot::enter_if` asks before it looks at the word. The last counted reference of a slot
+//!     ends no life in a child, so nothing that a life keeps alive, the transport among it, is dropped there. Tests:
+//!     `tests/fork/rules.rs`, with threads that hold every lock at the fork.
 //!
 //! # Where two locations are ordered
 //!

@@ -33,6 +33,8 @@
 //!   `shutdown()` resolves.
 //! - **Memory of places is kept**: a table holds as many slots as it ever had peers at once, and a sixteenth more at most, until
 //!   it is gone. Each has two bays of `stripes` cache-line pairs.
+//! - **A stage that can't be undone is counted**, of a connection that came about and of one that did not
+//!   ([`Stages`](crate::transport::Stages)); it is not tried again.
 //! - **What cannot be closed is forgotten**: a connection that its transport leaks, or refuses to close until the drain deadline,
 //!   is counted and never dropped, because its destructor might close it.
 //!
@@ -59,7 +61,17 @@
 //!
 //! # About processes and time
 //!
-//! - **After `fork`** the child must not use a table: its threads are not there. This is not detected yet.
+//! - **After `fork`** what the parent made is the parent's: its threads are not in the child. There every call answers
+//!   [`UsedAfterFork`](crate::UsedAfterFork) at once, in the form of its own error; a transfer is `Unknown`, a probe too, an inbox and
+//!   a subscription are closed; what only reads (phase, record, status, snapshot) shows how it stood at the fork; dropping does
+//!   nothing and frees little. The parent goes on as if nothing had happened. A child may build a table of its own, over a
+//!   transport of its own. It keeps copies of the parent's descriptors until it ends or executes another program: a port
+//!   stays taken, and a connection that ends without a goodbye (a cut, the parent's death) is open for its peer until then or until
+//!   its keepalive finds it; so let children execute something, or fork before there is a table. Other threads' pins at the
+//!   fork stay for ever, so a child's own table may not free its old records. Not noticed are processes made by a bare
+//!   `clone`, past the C library. A transport of your own must itself keep its destructors from harming the parent.
+//! - **A process restored from a snapshot** must say so ([`PeerTable::new_incarnation`](crate::PeerTable::new_incarnation)) before
+//!   it uses the table; nothing notices it by itself. Until then its connections are what its memory says.
 //! - **If the driver thread dies**, by a bug of this crate, what waits is answered `DriverDied`; peers that are Ready go on, nothing
 //!   reconnects or is closed, and the table's memory is not freed. Transfers that wait for deadlines end as `Unknown`.
 //! - **Connects per second are not limited by default.** Each peer's backoff spreads its own dials, and `max_concurrent_connects`

@@ -7,7 +7,7 @@
 //!
 //! | operation | touches | what makes it slower |
 //! |---|---|---|
-//! | a lease by handle and its end | two loads of the peer's word, one CAS and one `fetch_sub` on a cache line that this thread shares with nobody, if there are stripes enough | more threads than stripes on one peer; transitions of that peer, which write the word's line |
+//! | a lease by handle and its end | one load of the count of forks, which nobody writes, two of the peer's word, one CAS and one `fetch_sub` on a cache line that this thread shares with nobody, if there are stripes enough | more threads than stripes on one peer; transitions of that peer, which write the word's line |
 //! | a lease by id | a look into the slab and at the version, which is on the word's line | |
 //! | a lease by name | hashing the name, a walk through the map, and a debt slot of arc-swap for the time of the look | longer names, more peers |
 //! | cloning or dropping a [`Peer`](crate::Peer), [`PeerTable::peer`](crate::PeerTable::peer) | a count that all handles of the peer share | every other thread that does it |

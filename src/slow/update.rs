@@ -45,12 +45,27 @@ impl<T: Transport> Locked<'_, T> {
         self.after.address = self.slow.address.replace(new.address.clone());
         self.slow.address_text = new.text.clone();
         self.slow.incarnation = new.incarnation.or(known);
+        let keeps = same_process && self.home().capabilities.contains(Capabilities::UPDATES_IN_PLACE);
+        Some(Ok(self.move_on(keeps, same_process, Reason::Replaced, CloseReason::Replaced)))
+    }
+
+    /// This process is another one from here on: whatever connection or attempt there is was the former one's.
+    pub(crate) fn renew(&mut self) {
+        self.settle(None);
+        if !matches!(self.word().phase(), Phase::Removing | Phase::Removed) {
+            self.move_on(false, false, Reason::NewIncarnation, CloseReason::NewIncarnation);
+        }
+    }
+
+    /// Retires the current generation unless it `keeps` its connection, and asks for the next one. The backoff is forgotten
+    /// unless both ends are the processes they were.
+    fn move_on(&mut self, keeps: bool, same_process: bool, reason: Reason, why: CloseReason) -> Updated {
         let mut word = self.word();
         let updated = loop {
             let generation = word.generation();
             match word.phase() {
                 Phase::Ready | Phase::Connecting => {
-                    if same_process && self.home().capabilities.contains(Capabilities::UPDATES_IN_PLACE) {
+                    if keeps {
                         break Updated::Kept(generation);
                     }
                     match self.slot.change_word(word, Word::new(generation, Phase::Failed)) {
@@ -65,7 +80,7 @@ impl<T: Transport> Locked<'_, T> {
             Updated::Retired(generation) => {
                 let (_, taken) = self.slot.notes.take(generation);
                 self.after.notes.push(taken);
-                self.retire(generation, CloseReason::Replaced);
+                self.retire(generation, why);
                 self.slow.trying = None;
                 self.slow.last_error = None;
                 self.slow.retry_at = None;
@@ -76,7 +91,7 @@ impl<T: Transport> Locked<'_, T> {
         }
         // Not the word as it reads by now: a report since then is not accounted for, and its record would say that it is.
         let (word, reason) = match updated {
-            Updated::Retired(generation) => (Word::new(generation, Phase::Failed), Reason::Replaced),
+            Updated::Retired(generation) => (Word::new(generation, Phase::Failed), reason),
             _ => (self.slow.settled, self.slow.reason),
         };
         if !same_process {
@@ -87,7 +102,7 @@ impl<T: Transport> Locked<'_, T> {
         }
         self.write_record(word, reason);
         self.after.events |= LOOK;
-        Some(Ok(updated))
+        updated
     }
 
     /// What failed was another process, as far as anybody knows: the next attempt may start at once.

@@ -11,6 +11,9 @@ use std::time::Instant;
 /// Where reports go: the table behind a [`Reporter`], without its types.
 pub(crate) trait ReportSink: Send + Sync {
     fn report(&self, peer: PeerId, generation: Generation, error: &dyn TransportError) -> Reported;
+
+    /// A part of a connection that did not come about was not taken back.
+    fn leaked(&self, peer: PeerId, why: &'static str);
 }
 
 /// What a report did.
@@ -23,6 +26,8 @@ pub enum Reported {
     Stale,
     /// The error is not the peer's fault (busy, local): nothing changed.
     NotThePeer,
+    /// This is a forked child, the table is the parent's: nothing changed.
+    UsedAfterFork,
 }
 
 /// Reports one generation as broken, from any thread, also a native one. Never blocks, holds nothing alive.
@@ -49,6 +54,15 @@ impl Reporter {
         match &self.sink {
             Some(sink) => sink.report(self.peer, self.generation, error),
             None => Reported::Stale,
+        }
+    }
+}
+
+impl Reporter {
+    /// Counts a part of a connection that did not come about, and is left over.
+    pub(super) fn leaked(&self, why: &'static str) {
+        if let Some(sink) = &self.sink {
+            sink.leaked(self.peer, why);
         }
     }
 }
@@ -135,6 +149,8 @@ pub enum CloseReason {
     WrongIncarnation,
     /// Its peer has another address now, which may be another process.
     Replaced,
+    /// This process has another boot id now: see [`PeerTable::new_incarnation`](crate::PeerTable::new_incarnation).
+    NewIncarnation,
     /// The table shuts down.
     Shutdown,
 }

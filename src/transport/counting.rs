@@ -6,7 +6,7 @@ use super::{
 };
 use crate::grant::GrantBook;
 use crate::inbox::Inbox;
-use crate::name::PeerName;
+use crate::name::{Incarnation, PeerName};
 use crate::region::Region;
 use crate::sync::lock;
 use crate::transfer::{Post, TransferId};
@@ -131,6 +131,10 @@ impl<T: Transport> Transport for Counting<T> {
 
     fn local_name(&self) -> Option<&PeerName> {
         self.inner.local_name()
+    }
+
+    fn new_incarnation(&self) -> Option<Incarnation> {
+        self.inner.new_incarnation()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -3,18 +3,25 @@
 //! A [`Transport`] only connects and disconnects; the table decides when. A [`DataPlane`] also moves bytes. A user whose
 //! data path is elsewhere (a NIXL agent in Python, HCCL) implements [`Transport`] alone and makes their own calls on
 //! [`Lease::connection`](crate::Lease::connection), inside a lease.
+//!
+//! Connections are directed: a table opens its own, and what others open to this process is its transport's business. Where the
+//! native side has one connection for both directions, [`crossed`] decides between two that were dialled at once.
 
 mod context;
 mod counting;
+mod crossed;
 #[cfg(feature = "tcp")]
 pub mod frame;
 pub mod memory;
+mod stages;
 #[cfg(feature = "tcp")]
 pub mod tcp;
 
 pub(crate) use context::ReportSink;
 pub use context::{CloseContext, CloseReason, ConnectContext, ProbeContext, Reported, Reporter};
 pub use counting::{Counted, Counting, PeerCounts};
+pub use crossed::{Crossed, End, crossed};
+pub use stages::{Staged, Stages};
 
 use crate::grant::GrantBook;
 use crate::inbox::Inbox;
@@ -174,11 +181,19 @@ pub trait Transport: Send + Sync + 'static {
         None
     }
 
+    /// Takes another boot id, introduces this process with it to whoever it connects to or is connected to by from here on, and
+    /// ends the connections that others have opened, so that they come again. Answers the new one; `None`: this transport has
+    /// none. Called by [`PeerTable::new_incarnation`](crate::PeerTable::new_incarnation), on its caller's thread. May block.
+    fn new_incarnation(&self) -> Option<Incarnation> {
+        None
+    }
+
     /// What this transport can do. Must not change while a table uses it.
     fn capabilities(&self) -> Capabilities;
 
     /// Opens one connection. May block, up to [`ConnectContext::deadline`], on a connecting thread; should return soon
-    /// after [`ConnectContext::is_cancelled`] turns true. Leaves nothing behind when it fails.
+    /// after [`ConnectContext::is_cancelled`] turns true. Leaves nothing behind when it fails; where a connection is made of
+    /// several parts, [`Stages`] sees to that.
     ///
     /// # Errors
     /// The attempt ends as failed for all who wait for it. The error's class decides what comes next:

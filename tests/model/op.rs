@@ -207,6 +207,8 @@ pub(crate) enum Op {
     },
     Register,
     Deregister,
+    /// The process goes on as another incarnation.
+    Renew,
     Advance {
         by: u8,
     },
@@ -277,7 +279,8 @@ impl Op {
             229 => Op::Register,
             230..=231 => Op::Deregister,
             232..=236 => Op::Publish { ticket: a },
-            237..=254 => Op::Advance { by: a },
+            237..=253 => Op::Advance { by: a },
+            254 => Op::Renew,
             255 => Op::Shutdown { within: c },
         }
     }

@@ -1,13 +1,17 @@
 //! A transport may panic at any step: the caller gets a typed error or a count, and the peer recovers.
 
 use crate::common::*;
-use peerage::transport::memory::Step;
+use peerage::transport::memory::{Fabric, Memory, MemoryAddress, MemoryConnection, MemoryError, Step};
 use peerage::{
-    Access, Capabilities, DataPlane, Liveness, NotifyError, Outcome, Phase, PostError, ReadyError, Region, Removed,
-    Sent,
+    Access, Capabilities, CloseContext, CloseReason, Closed, ConnectContext, Connected, DataPlane, GrantBook, Inbox,
+    Incarnation, IncarnationError, Liveness, NotifyError, Outcome, PeerName, PeerTable, Phase, Post, PostError,
+    ReadyError, Region, RegisterError, Removed, Sent, Transport,
 };
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 #[test]
 fn a_connect_that_panics_is_a_failed_attempt_and_the_next_one_succeeds() {
@@ -104,4 +108,89 @@ fn a_probe_that_panics_can_not_tell_and_gives_its_lease_back() {
     assert_eq!(block_on(peer.probe(world.after(PATIENCE))), Liveness::Unknown);
     eventually("the lease is back", || peer.status().leases == 0);
     assert_eq!(block_on(peer.probe(world.after(PATIENCE))), Liveness::Alive);
+}
+
+/// `Memory`, whose calls about the whole process panic as long as they are told to.
+struct Moody(Memory, Arc<AtomicBool>);
+
+impl Moody {
+    fn mood(&self, call: &str) {
+        assert!(!self.1.load(Ordering::Relaxed), "a test asked {call} to panic");
+    }
+}
+
+impl Transport for Moody {
+    type Address = MemoryAddress;
+    type Connection = MemoryConnection;
+    type Error = MemoryError;
+
+    fn local_name(&self) -> Option<&PeerName> {
+        self.0.local_name()
+    }
+    fn new_incarnation(&self) -> Option<Incarnation> {
+        self.mood("new_incarnation");
+        self.0.new_incarnation()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+    fn connect(&self, cx: &ConnectContext, to: &MemoryAddress) -> Result<Connected<MemoryConnection>, MemoryError> {
+        self.0.connect(cx, to)
+    }
+    fn disconnect(&self, cx: &CloseContext, c: MemoryConnection, why: CloseReason) -> Closed<MemoryConnection> {
+        self.0.disconnect(cx, c, why)
+    }
+    fn end(&self, _: Instant) {
+        self.mood("end");
+    }
+}
+
+impl DataPlane for Moody {
+    fn max_notification(&self) -> usize {
+        self.0.max_notification()
+    }
+    fn notify(&self, connection: &MemoryConnection, message: &[u8]) -> Result<(), MemoryError> {
+        self.0.notify(connection, message)
+    }
+    fn inbox(&self) -> &Inbox {
+        self.0.inbox()
+    }
+    fn register(&self, region: &Region) -> Result<(), MemoryError> {
+        self.mood("register");
+        self.0.register(region)
+    }
+    fn deregister(&self, region: &Region) -> Result<(), MemoryError> {
+        self.mood("deregister");
+        self.0.deregister(region)
+    }
+    fn post(&self, connection: &MemoryConnection, post: Post) -> Result<(), MemoryError> {
+        self.0.post(connection, post)
+    }
+    fn grants(&self) -> &GrantBook {
+        self.0.grants()
+    }
+}
+
+/// fails if: a call about the whole process lets a panic through to its caller, or ends the thread that makes it.
+#[test]
+fn calls_about_the_whole_process_that_panic_are_told_and_leave_things_as_they_were() {
+    let (fabric, moody) = (Fabric::new(), Arc::new(AtomicBool::new(true)));
+    fabric.node("p");
+    let table = PeerTable::builder(Moody(fabric.node("here"), moody.clone())).build().unwrap();
+    let peer = table.insert("p", MemoryAddress::new("p")).unwrap();
+    let generation = block_on(peer.ready()).unwrap();
+    let region = Region::zeroed(8);
+    assert!(
+        matches!(table.register(&region), Err(RegisterError::Panicked { message, .. }) if message.contains("register"))
+    );
+    assert!(matches!(table.new_incarnation(), Err(IncarnationError::Panicked { .. })));
+    assert_eq!((peer.phase(), peer.generation()), (Phase::Ready, generation));
+    assert!(matches!(table.deregister(&region), Err(RegisterError::NotRegistered { .. })), "it is not listed");
+
+    moody.store(false, Ordering::Relaxed);
+    table.register(&region).unwrap();
+    moody.store(true, Ordering::Relaxed);
+    assert!(matches!(table.deregister(&region), Err(RegisterError::Panicked { .. })));
+    let report = table.shutdown(far()).wait().unwrap();
+    assert_eq!(report.still_registered, [region.id()], "neither end nor deregister keeps the report from coming");
 }

@@ -5,6 +5,7 @@ use super::log::{Log, MisuseKind};
 use super::yard::Yard;
 use super::{Memory, MemoryError, Steps};
 use crate::clock::Clock;
+use crate::fork::{self, Process};
 use crate::grant::GrantBook;
 use crate::inbox::Inbox;
 use crate::name::{Incarnation, PeerName};
@@ -43,6 +44,7 @@ impl Fabric {
     /// # Panics
     /// If the operating system gives no thread.
     pub fn with_clock(clock: Clock) -> Self {
+        fork::watch().expect("the operating system has memory to notice forks");
         let yard = Arc::new(Yard::new());
         let thread = std::thread::Builder::new()
             .name("peerage-memory".to_owned())
@@ -52,7 +54,7 @@ impl Fabric {
             })
             .expect("the operating system gives a thread");
         let core = Core { clock, yard, order: Arc::default(), nodes: Mutex::default(), links: Mutex::default() };
-        Fabric { life: Arc::new(Life { core, thread: Some(thread) }) }
+        Fabric { life: Arc::new(Life { process: Process::this(), core, thread: Some(thread) }) }
     }
 
     /// The node of this name, made with default settings if there is none. It lives as long as the fabric.
@@ -215,14 +217,20 @@ impl fmt::Debug for Reports {
     }
 }
 
-/// Ends the thread when the last user of the fabric is gone.
+/// Ends the thread when the last user of the fabric is gone, unless that is a forked child.
 pub(super) struct Life {
+    /// Where its thread is.
+    process: Process,
     pub(super) core: Core,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for Life {
     fn drop(&mut self) {
+        if !self.process.is_this() {
+            std::mem::forget(self.thread.take()); // nobody is there to join, and what links carry is the parent's
+            return;
+        }
         self.core.links().iter().for_each(Link::cut);
         lock(&self.core.nodes).values().for_each(|node| node.inbox.close());
         self.core.yard.stop();
@@ -286,6 +294,18 @@ impl Core {
         let reports = Reports::default();
         link.report(Report::new(error, &reports.0));
         reports
+    }
+
+    /// The node goes on as another incarnation: who is connected to it has to come again.
+    pub(super) fn renew(&self, node: &Arc<Node>) -> Incarnation {
+        let new = {
+            let mut life = node.life();
+            life.incarnation.0 += 1;
+            life.incarnation
+        };
+        let inbound = self.links().into_iter().filter(|link| link.touches(node) && !Arc::ptr_eq(&link.from, node));
+        self.break_links(inbound, |link| MemoryError::Broken { peer: link.peer.clone(), generation: link.generation });
+        new
     }
 
     fn kill(&self, node: &Arc<Node>) -> Reports {

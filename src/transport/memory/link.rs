@@ -14,6 +14,7 @@ use super::log::MisuseKind;
 use super::steps::{Look, Pass};
 use super::yard::Yard;
 use super::{MemoryError, Step};
+use crate::fork::Process;
 use crate::grant::Loan;
 use crate::inbox::{Notification, Source};
 use crate::name::{Incarnation, PeerName};
@@ -28,6 +29,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 pub(super) struct Link {
+    /// Where the fabric's thread is.
+    process: Process,
     /// What the target's grants know it by: unique in this process.
     id: u64,
     pub(super) peer: PeerName,
@@ -120,6 +123,7 @@ impl Link {
     pub(super) fn new(from: &Arc<Node>, yard: &Arc<Yard>, cx: &ConnectContext) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Link {
+            process: Process::this(),
             id: NEXT.fetch_add(1, Relaxed),
             peer: cx.name().clone(),
             generation: cx.generation(),
@@ -287,9 +291,9 @@ impl Link {
         self.end(Ended::Closed);
     }
 
-    /// Whoever drops a connection closes it, without waiting.
+    /// Whoever drops a connection closes it, without waiting; not in a forked child.
     pub(super) fn dropped(self: &Arc<Self>) {
-        if !self.has_ended() {
+        if self.process.is_this() && !self.has_ended() {
             self.cut();
             self.end(Ended::Dropped);
         }

@@ -37,6 +37,9 @@
 //! What is deterministic: a message that is not held is in its receiver's inbox when `notify` returns, and its receiver
 //! may be woken on the sender's thread. Transfers move and complete on the fabric's thread, native errors come from it, and
 //! both can be waited for. There are no random numbers but those of incarnations and grant ids.
+//!
+//! A child of `fork` has no thread that carries anything: there, dropping what was made before does nothing, and calling it
+//! directly may wait for ever. Through the table it is not called.
 
 mod address;
 mod error;
@@ -245,6 +248,11 @@ impl Transport for Memory {
         Some(&self.node.name)
     }
 
+    /// Breaks the connections of others to this node; they are told by the fabric's thread.
+    fn new_incarnation(&self) -> Option<Incarnation> {
+        Some(self.life.core.renew(&self.node))
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.node.settings.capabilities
     }
@@ -403,6 +411,8 @@ mod tests {
             self.0.lock().unwrap().push((generation, error.to_string(), thread));
             Reported::Failed
         }
+
+        fn leaked(&self, _: PeerId, _: &'static str) {}
     }
 
     fn context(told: &Arc<Told>, generation: u64, cancelled: &Arc<AtomicBool>) -> ConnectContext {

@@ -259,7 +259,7 @@ fn answer(shared: &Shared, verdict: Verdict) -> Answer {
     Answer {
         verdict,
         name: shared.name.clone(),
-        incarnation: shared.incarnation,
+        incarnation: shared.incarnation(),
         max_notification: shared.settings.max_notification as u32,
         token: None,
     }

@@ -8,12 +8,14 @@ use super::runtime::Threads;
 use super::secret::{MIN_SECRET, Secret};
 use super::{Counts, Shared, Tcp, TcpAddress};
 use crate::clock::Clock;
+use crate::fork::{self, Own, Process};
 use crate::grant::GrantBook;
 use crate::inbox::Inbox;
 use crate::name::{Incarnation, PeerName};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -184,7 +186,7 @@ impl TcpBuilder {
     /// - [`BindError::NothingToAdvertise`], [`BindError::Unreachable`]: [`advertise`](Self::advertise) an address by which
     ///   other machines reach this process.
     /// - [`BindError::CurrentThreadRuntime`]: give the handle of a multi-thread runtime, or none.
-    /// - [`BindError::Threads`]: the operating system gave no threads.
+    /// - [`BindError::Threads`], [`BindError::Fork`]: the operating system gave no threads, or no memory to notice forks.
     pub fn bind(self, address: impl ToSocketAddrs) -> Result<Tcp, BindError> {
         let TcpBuilder { name, handle, clock, advertised, short_secret, settings } = self;
         if let Some(len) = short_secret {
@@ -205,6 +207,7 @@ impl TcpBuilder {
             return Err(BindError::NotLoopback { address });
         }
         let advertised = advertise(advertised, address)?;
+        fork::watch().map_err(BindError::Fork)?;
         let listener = listen(address)?;
         let threads = handle.map_or_else(Threads::own, Threads::given)?;
         let incarnation = Incarnation::random();
@@ -213,8 +216,9 @@ impl TcpBuilder {
                 .expect("digits and dashes, 40 bytes")
         });
         let shared = Arc::new(Shared {
+            process: Process::this(),
             name,
-            incarnation,
+            incarnation: AtomicU64::new(incarnation.0),
             inbox: Inbox::new(clock.clone()),
             grants: GrantBook::new(clock.clone()),
             clock,
@@ -233,7 +237,7 @@ impl TcpBuilder {
         tokio::spawn(accept(listener, shared.clone(), until));
         drop(inside);
         let address = advertised.unwrap_or_else(|| local_addr.into());
-        Ok(Tcp { shared, local_addr, address, gone, threads })
+        Ok(Tcp { shared, local_addr, address, gone: Own::new(gone), threads: Own::new(threads) })
     }
 }
 

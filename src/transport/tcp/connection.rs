@@ -8,6 +8,8 @@ use super::builder::Settings;
 use super::error::TcpError;
 use super::outbound;
 use crate::clock::Clock;
+use crate::error::UsedAfterFork;
+use crate::fork::Process;
 use crate::name::PeerName;
 use crate::region::Slice;
 use crate::state::Generation;
@@ -79,6 +81,8 @@ impl fmt::Debug for TcpConnection {
 
 /// What senders and the task share.
 pub(super) struct Link {
+    /// The only one that may touch the queue and the socket.
+    process: Process,
     pub(super) peer: PeerName,
     pub(super) address: Arc<str>,
     pub(super) generation: Generation,
@@ -176,6 +180,7 @@ impl Link {
         unknown_frames: Arc<AtomicU64>,
     ) -> Self {
         Link {
+            process: Process::this(),
             peer,
             address,
             generation,
@@ -232,6 +237,9 @@ impl Link {
     }
 
     pub(super) fn cancel(&self, transfer: TransferId) {
+        if !self.process.is_this() {
+            return;
+        }
         let mut queue = self.lock();
         if let Some(at) = queue.waiting.iter().position(|post| post.id == transfer) {
             let post = queue.waiting.remove(at);
@@ -249,6 +257,9 @@ impl Link {
     }
 
     pub(super) fn probe(&self, deadline: Instant, clock: &Clock) -> Liveness {
+        if !self.process.is_this() {
+            return Liveness::Unknown;
+        }
         let (pong, answer) = mpsc::sync_channel(1);
         let id = {
             let mut queue = self.lock();
@@ -321,6 +332,9 @@ impl Link {
     }
 
     fn ask_to_end(&self, how: Ending) {
+        if !self.process.is_this() {
+            return;
+        }
         let mut queue = self.lock();
         if !matches!(how, Ending::Goodbye(_)) || queue.ending.is_none() {
             queue.ending = Some(how);
@@ -331,6 +345,9 @@ impl Link {
 
     /// The queue, if it is open and has room.
     fn admit(&self, bytes: usize) -> Result<MutexGuard<'_, Queue>, TcpError> {
+        if !self.process.is_this() {
+            return Err(UsedAfterFork.into());
+        }
         let queue = self.lock();
         if queue.is_closed() {
             let source = queue.over.as_ref().and_then(|over| over.why.clone());

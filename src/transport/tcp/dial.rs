@@ -154,7 +154,7 @@ impl Dial {
         let secret = self.shared.settings.secret.as_ref();
         let hello = Hello {
             name: self.shared.name.clone(),
-            incarnation: self.shared.incarnation,
+            incarnation: self.shared.incarnation(),
             generation: self.generation,
             target: self.peer.clone(),
             nonce: secret.map(|_| secret::nonce()),

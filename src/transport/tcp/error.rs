@@ -1,6 +1,7 @@
 //! Why a `Tcp` operation failed.
 
 use super::TcpAddress;
+use crate::error::UsedAfterFork;
 use crate::name::PeerName;
 use crate::region::RegionId;
 use crate::state::Generation;
@@ -69,6 +70,9 @@ pub enum BindError {
     /// The operating system gave no threads.
     #[error("the transport's threads could not be started")]
     Threads(#[source] io::Error),
+    /// The operating system has no memory to tell us of a `fork`.
+    #[error("no handler for forks could be registered")]
+    Fork(#[source] io::Error),
     /// A keepalive that would find healthy peers dead.
     #[error(
         "a dead timeout of {dead_timeout:?} must be at least twice the interval, {interval:?}, which must not be 0"
@@ -356,6 +360,9 @@ pub enum TcpError {
         /// The region.
         region: RegionId,
     },
+    /// This is a forked child, the transport is the parent's. Nothing was sent, and no socket was touched.
+    #[error(transparent)]
+    UsedAfterFork(#[from] UsedAfterFork),
 }
 
 impl TcpError {
@@ -411,7 +418,8 @@ impl TransportError for TcpError {
             TcpError::NoSocket { .. }
             | TcpError::TooLong { .. }
             | TcpError::Length { .. }
-            | TcpError::NotRegistered { .. } => ErrorClass::Local,
+            | TcpError::NotRegistered { .. }
+            | TcpError::UsedAfterFork(_) => ErrorClass::Local,
             TcpError::QueueFull { .. } => ErrorClass::Busy { retry_after: QUEUE_RETRY },
             TcpError::Full { .. } => ErrorClass::Busy { retry_after: FULL_RETRY },
             TcpError::Incompatible { .. }

@@ -48,6 +48,8 @@ use inbound::Stop;
 pub use inbound::{Inbound, InboundKey};
 
 use crate::clock::Clock;
+use crate::error::UsedAfterFork;
+use crate::fork::{Own, Process};
 use crate::grant::GrantBook;
 use crate::inbox::Inbox;
 use crate::name::{Incarnation, PeerName};
@@ -75,19 +77,25 @@ use tokio::sync::watch;
 /// names are resolved on further, short-lived ones. Dropping it closes every connection and ends the threads; it does not
 /// wait for them, so it may be dropped inside async code, and there is no time for goodbyes: its peers see connections that
 /// break off. Shut the table down to part from them properly.
+///
+/// In a child of `fork` it is the parent's: what may fail answers [`TcpError::UsedAfterFork`], lists are empty, and dropping it or a
+/// connection of it touches no socket. The child holds copies of the sockets' descriptors until it ends or executes another
+/// program: what the parent closes without a goodbye meanwhile, or when it dies, its peers notice late, by their keepalive.
 pub struct Tcp {
     shared: Arc<Shared>,
     local_addr: SocketAddr,
     address: TcpAddress,
     /// Dropping it ends every task.
-    gone: watch::Sender<()>,
-    threads: Threads,
+    gone: Own<watch::Sender<()>>,
+    threads: Own<Threads>,
 }
 
 /// What tasks and callers share.
 struct Shared {
+    /// The only one whose threads serve its sockets.
+    process: Process,
     name: PeerName,
-    incarnation: Incarnation,
+    incarnation: AtomicU64,
     settings: Settings,
     clock: Clock,
     inbox: Inbox,
@@ -104,6 +112,18 @@ struct Shared {
 const MAX_QUEUED_BYTES: usize = 256 << 20;
 
 impl Shared {
+    fn is_here(&self) -> bool {
+        self.process.is_this()
+    }
+
+    fn incarnation(&self) -> Incarnation {
+        Incarnation(self.incarnation.load(Ordering::Acquire))
+    }
+
+    fn check_process(&self) -> Result<(), UsedAfterFork> {
+        if self.is_here() { Ok(()) } else { Err(UsedAfterFork) }
+    }
+
     /// Messages of connections that are gone count too, so a peer can't pile them up by connecting again and again.
     fn has_too_many_messages(&self) -> bool {
         self.inbox.len() >= self.settings.max_inbound.saturating_mul(self.settings.inbox_capacity)
@@ -198,14 +218,14 @@ impl Tcp {
         &self.address
     }
 
-    /// Its boot id: random for each `Tcp`.
+    /// Its boot id: random for each `Tcp`, and for each [new incarnation](crate::PeerTable::new_incarnation).
     pub fn incarnation(&self) -> Incarnation {
-        self.shared.incarnation
+        self.shared.incarnation()
     }
 
     /// The connections that others have opened to us. Does not wait for any of them.
     pub fn inbound(&self) -> Vec<Inbound> {
-        self.shared.inbound.list()
+        if self.shared.is_here() { self.shared.inbound.list() } else { Vec::new() }
     }
 
     /// What became of those who connected.
@@ -234,17 +254,20 @@ impl Tcp {
     /// Closes one inbound connection, and tells its dialer; `false` if there is none with this key. Does not wait: it is gone from
     /// [`inbound`](Self::inbound) when it is closed, and what was lent over it is quiesced then.
     pub fn drop_inbound(&self, key: &InboundKey) -> bool {
-        self.shared.inbound.stop(key, Stop::Goodbye)
+        self.shared.is_here() && self.shared.inbound.stop(key, Stop::Goodbye)
     }
 
     /// Like [`drop_inbound`](Self::drop_inbound), but by RST, as a crash of the way between two machines would. For fault
     /// injection.
     pub fn cut_inbound(&self, key: &InboundKey) -> bool {
-        self.shared.inbound.stop(key, Stop::Reset)
+        self.shared.is_here() && self.shared.inbound.stop(key, Stop::Reset)
     }
 
     /// Cuts every inbound connection of one name, like [`cut_inbound`](Self::cut_inbound). Answers how many.
     pub fn cut_inbound_of(&self, name: &PeerName) -> usize {
+        if !self.shared.is_here() {
+            return 0;
+        }
         self.shared.inbound.stop_all(|key| key.name == *name, Stop::Reset)
     }
 }
@@ -258,6 +281,18 @@ impl Transport for Tcp {
         Some(&self.shared.name)
     }
 
+    /// Says goodbye to everybody who is connected to us, and does not wait for them.
+    fn new_incarnation(&self) -> Option<Incarnation> {
+        if !self.shared.is_here() {
+            return None;
+        }
+        let new = Incarnation::random();
+        // Before the inbound connections are looked through: who is listed later is answered with it.
+        self.shared.incarnation.store(new.0, Ordering::Release);
+        self.shared.inbound.stop_all(|_| true, Stop::Goodbye);
+        Some(new)
+    }
+
     fn capabilities(&self) -> Capabilities {
         let always = Capabilities::CLOSE_QUIESCES
             .with(Capabilities::NATIVE_CLOSE)
@@ -267,12 +302,16 @@ impl Transport for Tcp {
     }
 
     fn connect(&self, cx: &ConnectContext, to: &TcpAddress) -> Result<Connected<TcpConnection>, TcpError> {
+        self.shared.check_process()?;
         dial::connect(cx, to, &self.shared, self.threads.handle(), self.gone.subscribe())
     }
 
     /// Tells the peer why, and waits for it to take the message: at a shutdown until the deadline, at a removal for a
     /// second in which nothing moves. A connection that failed is not waited for.
     fn disconnect(&self, cx: &CloseContext, connection: TcpConnection, why: CloseReason) -> Closed<TcpConnection> {
+        if !self.shared.is_here() {
+            return Closed::Leaked("it is the parent's");
+        }
         let farewell = match why {
             CloseReason::Shutdown => Farewell::Shutdown,
             CloseReason::Failed => Farewell::Failed,
@@ -288,6 +327,9 @@ impl Transport for Tcp {
     /// not by the deadline is cut off.
     fn end(&self, deadline: Instant) {
         let Shared { closing, inbound, clock, .. } = &*self.shared;
+        if !self.shared.is_here() {
+            return;
+        }
         closing.send_replace(true);
         inbound.wait_until_empty(|| clock.real_wait_until(deadline));
         inbound.stop_all(|_| true, Stop::Reset);
@@ -315,11 +357,13 @@ impl DataPlane for Tcp {
     }
 
     fn register(&self, region: &Region) -> Result<(), TcpError> {
+        self.shared.check_process()?;
         self.registered().insert(region.id());
         Ok(())
     }
 
     fn deregister(&self, region: &Region) -> Result<(), TcpError> {
+        self.shared.check_process()?;
         match self.registered().remove(&region.id()) {
             true => Ok(()),
             false => Err(TcpError::NotRegistered { region: region.id() }),
@@ -357,7 +401,7 @@ impl fmt::Debug for Tcp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tcp")
             .field("name", &self.shared.name)
-            .field("incarnation", &self.shared.incarnation)
+            .field("incarnation", &self.shared.incarnation())
             .field("local_addr", &self.local_addr)
             .finish_non_exhaustive()
     }

@@ -368,6 +368,8 @@ mod tests {
             self.0.lock().unwrap().push((generation, error.to_string()));
             Reported::Failed
         }
+
+        fn leaked(&self, _: PeerId, _: &'static str) {}
     }
 
     impl Reports {

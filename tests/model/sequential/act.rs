@@ -191,6 +191,7 @@ impl Model {
                 self.now += step(by);
                 Answer::Done
             }
+            Op::Renew => self.renew(),
             Op::Shutdown { within } => self.shutdown(within),
         })
     }
@@ -239,7 +240,7 @@ impl Model {
     }
 
     fn update(&mut self, peer: usize, address: Address) -> Answer {
-        let Peer { phase, generation, incarnation: known, reason, .. } = self.peers[peer];
+        let Peer { phase, incarnation: known, .. } = self.peers[peer];
         if matches!(phase, Phase::Removing | Phase::Removed) {
             return Answer::Error(if self.removed(peer) == Ended::ShutDown { "ShutDown" } else { "Removed" });
         }
@@ -250,14 +251,32 @@ impl Model {
         let at = &mut self.peers[peer];
         at.address = address;
         at.incarnation = address.incarnation.or(known);
+        let keeps = same_life && self.setup.overlap;
+        Answer::Updated(self.move_on(peer, keeps, same_life, Reason::Replaced))
+    }
+
+    fn renew(&mut self) -> Answer {
+        if self.shut_down {
+            return Answer::Error("ShutDown");
+        }
+        for peer in 0..self.peers.len() {
+            if !matches!(self.peers[peer].phase, Phase::Removing | Phase::Removed) {
+                self.move_on(peer, false, false, Reason::NewIncarnation);
+            }
+        }
+        Answer::Done
+    }
+
+    fn move_on(&mut self, peer: usize, keeps: bool, same_life: bool, why: Reason) -> &'static str {
+        let Peer { phase, generation, reason, .. } = self.peers[peer];
         let updated = match phase {
-            Phase::Ready | Phase::Connecting if same_life && self.setup.overlap => "Kept",
+            Phase::Ready | Phase::Connecting if keeps => "Kept",
             Phase::Ready | Phase::Connecting => {
                 self.shut(peer);
                 let at = &mut self.peers[peer];
                 (at.ready_since, at.retry_at, at.has_error) = (None, None, false);
                 at.wanted = Some(generation);
-                self.change(peer, Phase::Failed, generation, Reason::Replaced);
+                self.change(peer, Phase::Failed, generation, why);
                 "Retired"
             }
             _ => {
@@ -268,7 +287,7 @@ impl Model {
         if !same_life {
             (self.peers[peer].failures, self.peers[peer].retry_at) = (0, None);
         }
-        Answer::Updated(updated)
+        updated
     }
 
     fn elect_by_hand(&mut self, peer: usize) -> Answer {

@@ -7,9 +7,9 @@ use crate::model::sequential::{
 };
 use peerage::transport::memory::{CloseAnswer, Memory, MemoryAddress, MemoryError, Step};
 use peerage::{
-    Access, ConnectContext, DataPlane, ErrorClass, Generation, GrantError, InsertError, Lease, NotElected, NotReady,
-    NotifyError, Outcome, Peer, PeerName, Post, PostError, PublishError, ReadyError, Region, RegisterError, Reported,
-    Slice, Ticket, TransferError, TransferKind, Transport, UpdateError, Updated,
+    Access, ConnectContext, DataPlane, ErrorClass, Generation, GrantError, IncarnationError, InsertError, Lease,
+    NotElected, NotReady, NotifyError, Outcome, Peer, PeerName, Post, PostError, PublishError, ReadyError, Region,
+    RegisterError, Reported, Slice, Ticket, TransferError, TransferKind, Transport, UpdateError, Updated,
 };
 use std::time::{Duration, Instant};
 use std::{io, thread};
@@ -183,6 +183,11 @@ impl World {
                 Err(RegisterError::InUse { transfers, grants, .. }) => Answer::InUse { transfers, grants },
                 Err(RegisterError::NotRegistered { .. }) => Answer::Error("NotRegistered"),
                 Err(_) => Answer::Error("another error"),
+            },
+            Op::Renew => match self.table.new_incarnation() {
+                Ok(_) => Answer::Done,
+                Err(IncarnationError::ShutDown) => Answer::Error("ShutDown"),
+                Err(error) => panic!("{error}"),
             },
             Op::Advance { by } => {
                 self.clock.advance(step(by));

@@ -6,7 +6,7 @@ mod fleet;
 mod pages;
 mod world;
 
-pub(crate) use custom::{Custom, Place, on_show};
+pub(crate) use custom::{Custom, Never, Place, on_show};
 pub(crate) use fleet::*;
 pub(crate) use pages::*;
 pub(crate) use world::{World, broken, world, world_of, world_with};

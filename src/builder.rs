@@ -299,3 +299,104 @@ impl<T> fmt::Debug for Builder<T> {
         f.debug_struct("Builder").field("config", &self.config).field("clock", &self.clock).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(peerage_loom)))]
+mod tests {
+    use super::*;
+
+    fn time(of: Duration) -> String {
+        match (of.as_millis(), of.subsec_millis()) {
+            (_, 0) => format!("{} s", of.as_secs()),
+            (millis, _) => format!("{millis} ms"),
+        }
+    }
+
+    /// With a comma before every three digits.
+    fn number(n: usize) -> String {
+        match n {
+            0..1000 => n.to_string(),
+            _ => format!("{},{:03}", number(n / 1000), n % 1000),
+        }
+    }
+
+    fn or(nothing: &str, value: Option<String>) -> String {
+        value.unwrap_or_else(|| nothing.into())
+    }
+
+    /// Every setting as `docs::policy` names it, and its default as it shows it. Taken apart, so that a new one is not forgotten.
+    fn defaults() -> Vec<(&'static str, String)> {
+        let Config {
+            stripes: _, // depends on the machine; the page says how
+            connect_timeout,
+            close_timeout,
+            drain_deadline,
+            max_concurrent_connects,
+            max_connects_per_second,
+            max_concurrent_closes,
+            max_stuck,
+            max_peers,
+            max_transfers_per_peer,
+            max_waiters_per_peer,
+            backoff: Backoff { base, cap, min_stable },
+            breaker,
+            heartbeat,
+            remove_failed_after,
+            idle_ttl,
+        } = Config::default();
+        let Breaker { after, open_for, max_open_percent } = breaker.expect("on");
+        let Heartbeat { interval, dead_after } = Heartbeat::default();
+        vec![
+            ("stripes", "the cores, 4 to 16".into()),
+            ("connect_timeout", time(connect_timeout)),
+            ("close_timeout", time(close_timeout)),
+            ("drain_deadline", time(drain_deadline)),
+            ("max_concurrent_connects", number(max_concurrent_connects)),
+            ("max_connects_per_second", or("no limit", max_connects_per_second.map(|limit| number(limit as usize)))),
+            ("max_concurrent_closes", number(max_concurrent_closes)),
+            ("max_stuck", number(max_stuck)),
+            ("max_peers", number(max_peers)),
+            ("max_transfers_per_peer", number(max_transfers_per_peer)),
+            ("max_waiters_per_peer", number(max_waiters_per_peer)),
+            ("Backoff::base", time(base)),
+            ("Backoff::cap", time(cap)),
+            ("Backoff::min_stable", time(min_stable)),
+            ("Breaker::after", number(after as usize)),
+            ("Breaker::open_for", time(open_for)),
+            ("Breaker::max_open_percent", number(max_open_percent.into())),
+            ("heartbeat", or("off", heartbeat.map(|heartbeat| time(heartbeat.interval)))),
+            ("Heartbeat::interval", time(interval)),
+            ("Heartbeat::dead_after", time(dead_after)),
+            ("remove_failed_after", or("off", remove_failed_after.map(time))),
+            ("idle_ttl", or("off", idle_ttl.map(time))),
+        ]
+    }
+
+    /// The page of defaults says what the code does: in its own tables and beside the numbers of others.
+    /// fails if: a default is changed, or a setting added, without the page.
+    #[test]
+    fn the_page_of_defaults_shows_each_setting_with_the_default_it_has() {
+        let defaults = defaults();
+        let page = include_str!("docs/policy.rs");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("//! | "));
+        // A row is about the setting that its first cell names; its second cell is ours.
+        let row = |row: &'static str| {
+            let mut cells = row.split(" | ");
+            let name = cells.next()?.split('`').nth(1)?;
+            Some((name, cells.next()?))
+        };
+        let rows: Vec<_> = rows.filter_map(row).collect();
+        for (name, shown) in &rows {
+            let (_, default) = defaults.iter().find(|(setting, _)| setting == name).unwrap_or_else(|| panic!("{name}"));
+            assert_eq!(shown, default, "{name}");
+        }
+        for (setting, _) in &defaults {
+            assert!(rows.iter().any(|(name, _)| name == setting), "{setting} is not on the page");
+        }
+    }
+
+    #[test]
+    fn there_are_from_4_to_16_stripes_whatever_the_machine() {
+        let stripes = Config::default().stripes;
+        assert!(stripes.is_power_of_two() && (4..=16).contains(&stripes), "{stripes}");
+    }
+}

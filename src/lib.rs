@@ -44,7 +44,7 @@
 //! # Before using it
 //!
 //! Read [`docs::guarantees`] for what each operation promises and what "lock-free" covers, and [`docs::limitations`] for
-//! what it does not do. [`docs::performance`] says what costs what, [`docs::why`] why it is made like this,
+//! what it does not do. [`docs::policy`] justifies every default, [`docs::performance`] says what costs what, [`docs::why`] why it is made like this,
 //! [`docs::internals`] why it is right. [`docs::glossary`] has the words.
 
 #![deny(unsafe_op_in_unsafe_fn)]

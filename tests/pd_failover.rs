@@ -4,6 +4,7 @@ use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// `cargo test` builds the examples beside its tests.
 fn example() -> Command {
@@ -62,12 +63,96 @@ fn a_short_run_loses_nothing_and_prints_one_line_for_programs() {
     assert!(["kill", "stop", "cut", "mute"].iter().all(|kind| line["faults"][kind].as_u64() >= Some(1)), "{line}");
 }
 
+/// Little to do, so that who is not stopped is not silent, also without optimization and beside other tests.
+const LIGHT: [&str; 6] = ["--speedup", "10", "--kv-bytes-per-token", "1", "--threads", "3"];
+static ONE_SCENARIO_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Each scenario, shortened: whatever the trouble, the promises hold, and so does what the scenario is about.
+/// fails if: a promise of the table is broken, or nothing was tested.
+fn scenario(name: &str, seconds: &str, faults: &[&str]) -> Value {
+    let _one = ONE_SCENARIO_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let output = run(&[&["--scenario", name, "--duration", seconds, "--seed", "5", "--json"], &LIGHT[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let number = |name: &str| line[name].as_u64().unwrap_or_else(|| panic!("{name} in {line}"));
+    assert_eq!((&line["scenario"], number("seed")), (&name.into(), 5));
+    assert!(number("ok") > 0, "nothing was tested: {line}");
+    assert_eq!(number("requests"), number("ok") + number("failed"), "{line}");
+    for name in ["lost", "corrupt", "duplicate_connects", "failed_without_fault"] {
+        assert_eq!(number(name), 0, "{name} in {line}");
+    }
+    assert_eq!(number("generations"), number("native_connects") + number("elections_without_connect"), "{line}");
+    assert_eq!(number("recovered"), number("recoverable"), "{line}");
+    assert!(faults.iter().all(|kind| line["faults"][kind].as_u64() >= Some(1)), "{line}");
+    line["findings"].clone()
+}
+
+#[test]
+fn scenario_storm() {
+    let found = scenario("storm", "1", &["kill"]);
+    assert!(found["connects_at_once"]["value"].as_f64() <= Some(3.0), "{found}");
+    assert!(found["callers_waited"]["value"].as_f64() >= Some(1.0), "{found}");
+    assert_eq!(found["callers_waited_in_vain"]["value"], 0, "{found}");
+}
+
+#[test]
+fn scenario_flap() {
+    // Long enough for more errors than the backoff allows connects.
+    let found = scenario("flap", "5", &["flap"]);
+    let connects = &found["connects_per_peer"];
+    assert!(
+        connects["value"].as_f64() >= Some(1.0) && connects["value"].as_f64() <= connects["at_most"].as_f64(),
+        "{found}"
+    );
+}
+
+#[test]
+fn scenario_stopped() {
+    let found = scenario("stopped", "1", &["stop"]);
+    assert_eq!(found["peers_failed_without_cause"]["value"], 0, "{found}");
+    assert!(found["well_again_after_suspicion"]["value"].as_f64() >= Some(1.0), "{found}");
+    assert!(found["given_up"]["value"].as_f64() >= Some(1.0), "{found}");
+}
+
+#[test]
+fn scenario_blackhole() {
+    let found = scenario("blackhole", "1", &["blackhole"]);
+    assert_eq!(found["peers_failed_without_cause"]["value"], 0, "{found}");
+    assert!(found["given_up"]["value"].as_f64() >= Some(1.0), "{found}");
+}
+
+#[test]
+fn scenario_restart_all() {
+    let found = scenario("restart-all", "1", &["move"]);
+    assert_eq!(found["first_requests"]["value"], 6, "3 prefills restarted, 2 decodes were told: {found}");
+    assert_eq!(found["first_requests_ok"]["value"], 6, "{found}");
+}
+
+#[test]
+fn scenario_cross_dial() {
+    let found = scenario("cross-dial", "1", &["cut"]);
+    assert!(found["crossed_dials"]["value"].as_f64() >= Some(1.0), "{found}");
+    assert_eq!(found["both_finished"]["value"], found["crossed_dials"]["value"], "{found}");
+    assert_eq!(found["half_open_handles"]["value"], 0, "{found}");
+}
+
+#[test]
+fn scenario_one_rank_down() {
+    let found = scenario("one-rank-down", "1", &["kill"]);
+    let (ready, probed) = (&found["ranks_ready_when_another_died"]["value"], &found["ranks_probed"]["value"]);
+    assert!(ready.as_f64() >= Some(1.0) && ready == probed, "{found}");
+}
+
 #[test]
 fn a_bad_command_line_says_what_is_allowed() {
     for (args, says) in [
         (&["--prefill", "0"][..], "--prefill must be a number from 1 to 64, not \"0\""),
         (&["--speedup", "fast"], "--speedup must be a number from"),
         (&["--mode", "magic"], "--mode must be peerage, global-lock or check-then-add"),
+        (
+            &["--scenario", "drizzle"],
+            "--scenario must be one of storm, flap, stopped, blackhole, restart-all, cross-dial,",
+        ),
         (&["--nonsense"], "--nonsense is not an option; see --help"),
     ] {
         let output = run(args);

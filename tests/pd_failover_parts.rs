@@ -6,10 +6,14 @@
 
 #[path = "../examples/pd_failover/args.rs"]
 mod args;
+#[path = "../examples/pd_failover/bound.rs"]
+mod bound;
 #[path = "../examples/pd_failover/child/mod.rs"]
 mod child;
 #[path = "../examples/pd_failover/faults.rs"]
 mod faults;
+#[path = "../examples/pd_failover/finding.rs"]
+mod finding;
 #[path = "../examples/pd_failover/latency.rs"]
 mod latency;
 #[path = "../examples/pd_failover/ledger.rs"]
@@ -28,6 +32,8 @@ mod parent;
 mod random;
 #[path = "../examples/pd_failover/report.rs"]
 mod report;
+#[path = "../examples/pd_failover/scenario.rs"]
+mod scenario;
 #[path = "../examples/pd_failover/trace.rs"]
 mod trace;
 #[path = "../examples/pd_failover/wire.rs"]

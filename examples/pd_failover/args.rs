@@ -1,6 +1,7 @@
 //! What people ask for on the command line.
 
 use crate::modes::Mode;
+use crate::scenario::Scenario;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -21,13 +22,29 @@ usage: pd_failover [options]
   --kv-bytes-per-token N    a page is 512 times this                                              [default 64]
   --connect-delay MS        how long every acceptor waits before it answers a connect             [default 5]
   --mode MODE               peerage, or today's lifecycles: global-lock, check-then-add           [default peerage]
+  --scenario NAME           one kind of trouble in place of the schedule, and what it must not do; changes the defaults of
+                            the options above:
+      storm                 all prefills restart together while every decode has 64 callers; never more connects at
+                            once than the limit of 3                                [duration 16, prefill 8, decode 2]
+      flap                  healthy connections are reported every 50-200 ms; connects per peer stay below what the
+                            backoff allows                                          [duration 30]
+      stopped               prefills are stopped until they are suspected, and lose nothing; until they are given up,
+                            and recover                                             [duration 16]
+      blackhole             all bytes to and from one prefill are dropped; the others notice nothing
+                                                                                    [duration 16]
+      restart-all           all prefills restart elsewhere; the first request that says where ends ok
+                                                                                    [duration 12, decode 2]
+      cross-dial            both ends of each pair dial at once; both finish, no lease is of a half-open connection
+                                                                                    [duration 10]
+      one-rank-down         the prefills are ranks of one engine; when one dies the others are probed at once
+                                                                                    [duration 10, prefill 4, decode 2]
   --no-revoke               take pages back from a late writer without revoking its grant
   --compare                 run all three modes, with one more peer that is cut every 20 ms, and print one table
   --check                   with --compare: exit 1 unless the modes differ as they should
   --json                    print one JSON line in place of the table
 
-exit status: 0 all is well; 1 the run shows lost or corrupt requests, duplicate connects, a broken connect equation or a
-peer that did not recover; 2 the run could not be made.
+exit status: 0 all is well; 1 the run shows lost or corrupt requests, duplicate connects, a broken connect equation, a
+peer that did not recover or what its scenario must not do; 2 the run could not be made.
 ";
 
 #[derive(Debug, Clone, PartialEq)]
@@ -42,6 +59,7 @@ pub(crate) struct Args {
     pub(crate) kv_bytes_per_token: usize,
     pub(crate) connect_delay: Duration,
     pub(crate) mode: Mode,
+    pub(crate) scenario: Option<Scenario>,
     pub(crate) revoke: bool,
     pub(crate) compare: bool,
     pub(crate) check: bool,
@@ -61,6 +79,7 @@ impl Default for Args {
             kv_bytes_per_token: 64,
             connect_delay: Duration::from_millis(5),
             mode: Mode::Peerage,
+            scenario: None,
             revoke: true,
             compare: false,
             check: false,
@@ -76,8 +95,15 @@ pub(crate) enum Asked {
 }
 
 /// Reads the command line, without the program's name.
-pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
-    let mut args = Args::default();
+pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let words: Vec<_> = words.collect();
+    // First, wherever it stands: it decides what the others change.
+    let scenario = words.iter().position(|word| word == "--scenario").and_then(|at| words.get(at + 1));
+    let mut args = match scenario.map(|name| name.parse::<Scenario>()).transpose()? {
+        Some(scenario) => scenario.args(),
+        None => Args::default(),
+    };
+    let mut words = words.into_iter();
     while let Some(flag) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{flag} needs a value; see --help"));
         match flag.as_str() {
@@ -96,11 +122,15 @@ pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Asked, St
             "--speedup" => args.speedup = number(&flag, &value()?, 0.01, 10_000.0)?,
             "--duration" => args.duration = Duration::from_secs_f64(number(&flag, &value()?, 1.0, 86_400.0)?),
             "--mode" => args.mode = value()?.parse()?,
+            "--scenario" => args.scenario = Some(value()?.parse()?),
             _ => return Err(format!("{flag} is not an option; see --help")),
         }
     }
     if args.check && !args.compare {
         return Err("--check judges --compare; give both".into());
+    }
+    if args.scenario.is_some() && (args.compare || args.mode != Mode::Peerage || !args.revoke) {
+        return Err("--scenario judges this library's table; give it without --compare, --mode and --no-revoke".into());
     }
     Ok(Asked::Run(args))
 }
@@ -144,12 +174,22 @@ mod tests {
             kv_bytes_per_token: 8,
             connect_delay: Duration::from_millis(7),
             mode: Mode::GlobalLock,
+            scenario: None,
             revoke: false,
             compare: true,
             check: true,
             json: true,
         };
         assert_eq!(args, expected);
+    }
+
+    #[test]
+    fn a_scenario_changes_defaults_and_options_change_those_wherever_they_stand() {
+        for line in ["--scenario storm --duration 2 --seed 9", "--seed 9 --duration 2 --scenario storm"] {
+            let Ok(Asked::Run(args)) = parsed(line) else { panic!("refused") };
+            assert_eq!(args, Args { duration: Duration::from_secs(2), seed: 9, ..Scenario::Storm.args() });
+        }
+        assert!(Scenario::ALL.iter().all(|scenario| HELP.contains(&format!("\n      {scenario} "))));
     }
 
     #[test]
@@ -163,6 +203,10 @@ mod tests {
             ("--mode best", "--mode must be"),
             ("--frobnicate", "--frobnicate is not an option"),
             ("--check", "give both"),
+            ("--scenario", "--scenario needs a value"),
+            ("--scenario drizzle", "--scenario must be one of storm, flap"),
+            ("--scenario flap --compare", "without --compare"),
+            ("--scenario flap --mode global-lock", "without --compare, --mode"),
         ] {
             let error = parsed(line).unwrap_err();
             assert!(error.contains(says), "{line}: {error}");

@@ -4,6 +4,7 @@
 //! process. In each round one prefill is stopped in the middle of a page for longer than a request may take: the fault
 //! that corrupts pages if they are taken back without `revoke`.
 
+use crate::lines::View;
 use crate::random::Random;
 use std::time::Duration;
 
@@ -17,6 +18,17 @@ pub(crate) enum Kind {
     Cut,
     /// SIGKILL; something that accepts and never answers takes over the port for a while, then a new process.
     Mute,
+    /// The decode processes report its connections again and again, which are well.
+    Flap,
+    /// All bytes to and from it are dropped, and no connection ends.
+    Blackhole,
+    /// SIGKILL; a new process takes over the name at another port, and only requests say where.
+    Move,
+}
+
+impl Kind {
+    /// In their order. The first four are those of a run without a scenario.
+    pub(crate) const NAMES: [&str; 7] = ["kill", "stop", "cut", "mute", "flap", "blackhole", "move"];
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +43,17 @@ pub(crate) struct Fault {
     pub(crate) at: Duration,
     pub(crate) kind: Kind,
     pub(crate) target: Target,
-    /// How long it lasts. A kill and a cut last no time of their own.
+    /// How long it lasts. A cut lasts no time of its own, nor does a kill, but for what a restart takes.
     pub(crate) hold: Duration,
+    /// It is over sooner if all decode processes see this of its target.
+    pub(crate) until: Option<View>,
+}
+
+impl Fault {
+    /// Whether a request may fail because of it. A stop that ends as soon as it is suspected is no excuse.
+    pub(crate) fn excuses(&self) -> bool {
+        self.until != Some(View::Suspect)
+    }
 }
 
 /// A peer that was broken must have answered a new request this long after the fault is over.
@@ -60,7 +81,7 @@ fn full_round(faults: &mut Vec<Fault>, random: &mut Random, start: f64, prefill:
     let one = |nth: usize| Target::Prefill((first + nth) % prefill);
     let decode = Target::Decode(random.below(decode as u64) as usize);
     let mut add = |kind, target, at: f64, hold: f64| {
-        faults.push(Fault { at: seconds(start + at), kind, target, hold: seconds(hold) });
+        faults.push(Fault { at: seconds(start + at), kind, target, hold: seconds(hold), until: None });
     };
     add(Kind::Stop, one(0), random.between(0.4, 0.8), random.between(6.0, 6.8));
     add(Kind::Cut, one(1), random.between(1.2, 2.5), 0.0);
@@ -82,7 +103,7 @@ fn short_round(faults: &mut Vec<Fault>, random: &mut Random, prefill: usize, dec
     let one = |nth: usize| Target::Prefill((first + nth) % prefill);
     let decode = Target::Decode(random.below(decode as u64) as usize);
     let mut add = |kind, target, at: f64, hold: f64| {
-        faults.push(Fault { at: seconds(at), kind, target, hold: seconds(hold) });
+        faults.push(Fault { at: seconds(at), kind, target, hold: seconds(hold), until: None });
     };
     add(Kind::Cut, one(0), random.between(0.2, 0.4), 0.0);
     add(Kind::Stop, one(0), random.between(0.6, 0.8), random.between(0.3, 0.6));

@@ -23,6 +23,8 @@ struct Entry {
     start: Instant,
     end: Option<(Instant, End)>,
     why: String,
+    /// It is the first to say where its prefill is now.
+    first: bool,
 }
 
 #[derive(Debug)]
@@ -33,6 +35,8 @@ struct Broken {
     /// When the peer was whole again.
     end: Option<Instant>,
     recovered: Option<Duration>,
+    /// A request may fail because of it.
+    excuses: bool,
 }
 
 #[derive(Debug, Default)]
@@ -54,25 +58,34 @@ pub(crate) struct Totals {
     pub(crate) lost: u64,
     pub(crate) corrupt: u64,
     /// By [`Kind`], in its order.
-    pub(crate) faults: [u64; 4],
+    pub(crate) faults: [u64; Kind::NAMES.len()],
     pub(crate) recoverable: u64,
     pub(crate) recovered: u64,
     /// Sorted.
     pub(crate) recovery: Vec<Duration>,
+    /// Requests that were the first to say where a restarted prefill is, and those of them that ended ok.
+    pub(crate) firsts: u64,
+    pub(crate) firsts_ok: u64,
 }
 
 impl Ledger {
     /// A request was handed to a decode process.
     pub(crate) fn handed(&mut self, request: u64, decode: Process, now: Instant) {
-        self.requests
-            .insert(request, Entry { decode: Some(decode), prefill: None, start: now, end: None, why: String::new() });
+        let why = String::new();
+        let entry = Entry { decode: Some(decode), prefill: None, start: now, end: None, why, first: false };
+        self.requests.insert(request, entry);
+    }
+
+    /// A request that was handed out is the first to say where its prefill is now.
+    pub(crate) fn is_first(&mut self, request: u64) {
+        self.requests.get_mut(&request).into_iter().for_each(|entry| entry.first = true);
     }
 
     /// There was no decode process to hand it to: it failed.
     pub(crate) fn not_handed(&mut self, request: u64, now: Instant) {
         let end = Some((now, End::Failed));
         let why = "no decode is up".into();
-        self.requests.insert(request, Entry { decode: None, prefill: None, start: now, end, why });
+        self.requests.insert(request, Entry { decode: None, prefill: None, start: now, end, why, first: false });
     }
 
     /// A decode process says how a request ended, and which prefill process it was sent to.
@@ -110,8 +123,8 @@ impl Ledger {
     }
 
     /// Gives the fault's number.
-    pub(crate) fn fault_began(&mut self, kind: Kind, target: Process, now: Instant) -> usize {
-        self.faults.push(Broken { kind, target, start: now, end: None, recovered: None });
+    pub(crate) fn fault_began(&mut self, kind: Kind, target: Process, excuses: bool, now: Instant) -> usize {
+        self.faults.push(Broken { kind, target, start: now, end: None, recovered: None, excuses });
         self.faults.len() - 1
     }
 
@@ -135,16 +148,25 @@ impl Ledger {
         self.faults.iter().any(|fault| fault.target == process && fault.end.is_none())
     }
 
-    /// When every fault is over and had its time to recover; `None` while one is not over.
-    pub(crate) fn all_recoverable_at(&self) -> Option<Instant> {
-        let ends: Option<Vec<_>> = self.faults.iter().map(|fault| fault.end).collect();
-        Some(ends?.into_iter().max()? + RECOVERY)
+    /// Whether every fault is over and has recovered, or had its time to.
+    pub(crate) fn nothing_more_recovers(&self, now: Instant) -> bool {
+        let done = |fault: &Broken| fault.end.is_some_and(|end| fault.recovered.is_some() || end + RECOVERY < now);
+        self.faults.iter().all(done)
+    }
+
+    /// The faults of this process so far: their kinds, and whether a request may fail because of them.
+    pub(crate) fn faults_of(&self, process: Process) -> impl Iterator<Item = (Kind, bool)> {
+        self.faults.iter().filter(move |fault| fault.target == process).map(|fault| (fault.kind, fault.excuses))
     }
 
     /// Counts. `prefills` are all processes a request may have been sent to, `now` is the end of the run.
     pub(crate) fn totals(&self, prefills: &[Process], now: Instant) -> Totals {
         let mut totals = Totals { requests: self.requests.len() as u64, lost: self.ended_twice, ..Totals::default() };
         for (request, entry) in &self.requests {
+            if entry.first {
+                totals.firsts += 1;
+                totals.firsts_ok += u64::from(entry.end.is_some_and(|(_, end)| end == End::Ok));
+            }
             match entry.end {
                 None => totals.lost += 1,
                 Some((_, End::Ok)) => totals.ok += 1,
@@ -159,7 +181,7 @@ impl Ledger {
         }
         for fault in &self.faults {
             totals.faults[fault.kind as usize] += 1;
-            if fault.end.is_some_and(|end| end + RECOVERY <= now) {
+            if fault.end.is_some_and(|end| fault.recovered.is_some() || end + RECOVERY <= now) {
                 totals.recoverable += 1;
                 totals.recovery.extend(fault.recovered.filter(|after| *after <= RECOVERY));
             }
@@ -173,7 +195,7 @@ impl Ledger {
     /// only by its decode process, or by a fault of every prefill process.
     fn explained(&self, entry: &Entry, end: Instant, prefills: &[Process]) -> bool {
         let touched = |process: Process| {
-            let of_it = self.faults.iter().filter(move |fault| fault.target == process);
+            let of_it = self.faults.iter().filter(move |fault| fault.target == process && fault.excuses);
             of_it
                 .into_iter()
                 .any(|fault| fault.start <= end && fault.end.is_none_or(|over| entry.start <= over + RECOVERY))
@@ -213,7 +235,7 @@ mod tests {
         }
 
         fn fault(&mut self, target: Process, from: u64, to: u64) {
-            let fault = self.ledger.fault_began(Kind::Stop, target, self.at(from));
+            let fault = self.ledger.fault_began(Kind::Stop, target, true, self.at(from));
             self.ledger.fault_ended(fault, self.at(to));
         }
 
@@ -275,8 +297,26 @@ mod tests {
         book.request(4, 51, 52, Some(0), End::Ok); // too late
         assert_eq!((book.totals().recoverable, book.totals().recovered), (2, 1));
         book.fault(0, 91, 92); // ends too near to the end of the run
-        assert_eq!((book.totals().recoverable, book.totals().faults), (2, [0, 3, 0, 0]));
-        assert_eq!(book.ledger.all_recoverable_at(), Some(book.at(102)));
+        assert_eq!((book.totals().recoverable, book.totals().faults), (2, [0, 3, 0, 0, 0, 0, 0]));
+        assert!(!book.ledger.nothing_more_recovers(book.at(101)) && book.ledger.nothing_more_recovers(book.at(103)));
+        book.request(5, 92, 93, Some(0), End::Ok);
+        assert!(book.ledger.nothing_more_recovers(book.at(94)));
+        assert_eq!((book.totals().recoverable, book.totals().recovered), (3, 2));
+    }
+
+    #[test]
+    fn a_fault_that_excuses_nothing_explains_no_failure_and_a_first_request_is_counted_apart() {
+        let mut book = Book::new();
+        let fault = book.ledger.fault_began(Kind::Stop, 0, false, book.at(20));
+        book.ledger.fault_ended(fault, book.at(22));
+        book.request(1, 20, 21, Some(0), End::Failed);
+        book.request(2, 23, 24, Some(0), End::Ok);
+        book.request(3, 23, 24, Some(0), End::Ok);
+        (1..3).for_each(|request| book.ledger.is_first(request));
+        let totals = book.totals();
+        assert_eq!((totals.without_fault.len(), totals.recovered), (1, 1));
+        assert_eq!((totals.firsts, totals.firsts_ok), (2, 1));
+        assert_eq!(book.ledger.faults_of(0).collect::<Vec<_>>(), [(Kind::Stop, false)]);
     }
 
     #[test]

@@ -8,11 +8,13 @@ use std::str::FromStr;
 /// Parent to child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Decode: run this request, and use its pages for `hold_ms` once they are there.
+    /// Decode: run this request, and use its pages for `hold_ms` once they are there; on the prefill that it names, with
+    /// the address it was given for it, if it names one.
     Start {
         request: u64,
         hold_ms: u64,
         blocks: Vec<u64>,
+        to: Option<(String, String)>,
     },
     /// Measure latency from now on, or no longer.
     Probe(bool),
@@ -22,14 +24,21 @@ pub(crate) enum Command {
     Cut(Option<String>),
     /// Prefill: say `InWrite` once, when only half of a request's pages are written, and pause there for a moment.
     PauseInWrite,
+    /// Decode: report this peer's connection again and again, whatever its health.
+    Flap {
+        peer: String,
+        seed: u64,
+    },
+    /// Decode: report it no longer, and say `Flapped`.
+    Calm(String),
     Quit,
 }
 
 /// Child to parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// It listens.
-    Up,
+    /// It listens, at an address that names its boot.
+    Up { address: String },
     /// All its peers are Ready.
     Settled,
     /// Half of a request's pages are not written yet.
@@ -41,10 +50,83 @@ pub(crate) enum Event {
     Counts(Counts),
     /// Latencies since the last such line.
     Latencies(Column, Histogram),
+    /// What it sees of a peer from now on.
+    Saw { peer: String, view: View },
+    /// A dial of its has ended.
+    Dialed(Dial),
+    /// It has cut connections that were made to it, between these two times, in microseconds of the system's clock.
+    HasCut { begun: u64, ended: u64 },
+    /// Its errors about this peer are over.
+    Flapped { peer: String, flap: Flapped },
+    /// A rank of a group was gone; what became of the others.
+    GroupAsked { gone: String, asked: GroupAsked },
+    /// A count of its, at its end.
+    Tally(Tally, u64),
     /// It has shut down; what it could not take back, if anything.
     Bye { leaked: String },
     /// It can't go on.
     Broken(String),
+}
+
+/// How a peer looks to who sends to it, from well to not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum View {
+    Ready,
+    /// Ready, and it has not answered for a heartbeat's interval.
+    Suspect,
+    /// Not Ready.
+    Down,
+}
+
+impl View {
+    const NAMES: [(View, &str); 3] = [(View::Ready, "ready"), (View::Suspect, "suspect"), (View::Down, "down")];
+}
+
+/// One native connect, its times in microseconds of the system's clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Dial {
+    pub(crate) to: String,
+    pub(crate) begun: u64,
+    pub(crate) ended: u64,
+    pub(crate) made: bool,
+}
+
+/// What errors of a live peer have led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flapped {
+    pub(crate) errors: u64,
+    pub(crate) connects: u64,
+    pub(crate) micros: u64,
+}
+
+/// Of the ranks that were Ready when another was gone, how many were probed, and how soon all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GroupAsked {
+    pub(crate) ready: u64,
+    pub(crate) probed: u64,
+    pub(crate) micros: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Tally {
+    /// The most connects within their deadline that ran at one instant.
+    ConnectsAtOnce,
+    /// Callers that had to wait for a peer, and those who waited in vain.
+    Waits,
+    WaitsInVain,
+    /// Leases that were looked at, and those of a connection that was not whole.
+    Looks,
+    HalfOpen,
+}
+
+impl Tally {
+    const NAMES: [(Tally, &str); 5] = [
+        (Tally::ConnectsAtOnce, "connects-at-once"),
+        (Tally::Waits, "waits"),
+        (Tally::WaitsInVain, "waits-in-vain"),
+        (Tally::Looks, "looks"),
+        (Tally::HalfOpen, "half-open"),
+    ];
 }
 
 /// What a child counts.
@@ -83,15 +165,21 @@ pub(crate) struct Garbled;
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Command::Start { request, hold_ms, blocks } => {
+            Command::Start { request, hold_ms, blocks, to } => {
                 write!(f, "start {request} {hold_ms} ")?;
-                blocks.iter().enumerate().try_for_each(|(at, id)| write!(f, "{}{id}", if at == 0 { "" } else { "," }))
+                blocks
+                    .iter()
+                    .enumerate()
+                    .try_for_each(|(at, id)| write!(f, "{}{id}", if at == 0 { "" } else { "," }))?;
+                to.iter().try_for_each(|(peer, address)| write!(f, " {peer} {address}"))
             }
             Command::Probe(on) => write!(f, "probe {}", if *on { "on" } else { "off" }),
             Command::Settle => f.write_str("settle"),
             Command::Cut(Some(peer)) => write!(f, "cut {peer}"),
             Command::Cut(None) => f.write_str("cut-all"),
             Command::PauseInWrite => f.write_str("pause-in-write"),
+            Command::Flap { peer, seed } => write!(f, "flap {peer} {seed}"),
+            Command::Calm(peer) => write!(f, "calm {peer}"),
             Command::Quit => f.write_str("quit"),
         }
     }
@@ -103,16 +191,23 @@ impl FromStr for Command {
     fn from_str(line: &str) -> Result<Self, Garbled> {
         let words: Vec<_> = line.split(' ').collect();
         Ok(match words[..] {
-            ["start", request, hold_ms, blocks] => Command::Start {
+            ["start", request, hold_ms, blocks, ref to @ ..] => Command::Start {
                 request: number(request)?,
                 hold_ms: number(hold_ms)?,
                 blocks: blocks.split(',').map(number).collect::<Result<_, _>>()?,
+                to: match *to {
+                    [] => None,
+                    [peer, address] => Some((peer.into(), address.into())),
+                    _ => return Err(Garbled),
+                },
             },
             ["probe", on] => Command::Probe(on == "on"),
             ["settle"] => Command::Settle,
             ["cut", peer] => Command::Cut(Some(peer.into())),
             ["cut-all"] => Command::Cut(None),
             ["pause-in-write"] => Command::PauseInWrite,
+            ["flap", peer, seed] => Command::Flap { peer: peer.into(), seed: number(seed)? },
+            ["calm", peer] => Command::Calm(peer.into()),
             ["quit"] => Command::Quit,
             _ => return Err(Garbled),
         })
@@ -122,7 +217,7 @@ impl FromStr for Command {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Event::Up => f.write_str("up"),
+            Event::Up { address } => write!(f, "up {address}"),
             Event::Settled => f.write_str("settled"),
             Event::InWrite => f.write_str("in-write"),
             Event::Ended { request, prefill, end, why } => {
@@ -145,6 +240,16 @@ impl fmt::Display for Event {
             }
             Event::Latencies(Column::Quiet, histogram) => write!(f, "quiet {}", histogram.encode()),
             Event::Latencies(Column::Reconnecting, histogram) => write!(f, "reconnecting {}", histogram.encode()),
+            Event::Saw { peer, view } => write!(f, "saw {peer} {}", name(&View::NAMES, *view)),
+            Event::Dialed(Dial { to, begun, ended, made }) => write!(f, "dialed {to} {begun} {ended} {made}"),
+            Event::HasCut { begun, ended } => write!(f, "has-cut {begun} {ended}"),
+            Event::Flapped { peer, flap: Flapped { errors, connects, micros } } => {
+                write!(f, "flapped {peer} {errors} {connects} {micros}")
+            }
+            Event::GroupAsked { gone, asked: GroupAsked { ready, probed, micros } } => {
+                write!(f, "group-asked {gone} {ready} {probed} {micros}")
+            }
+            Event::Tally(of, n) => write!(f, "tally {} {n}", name(&Tally::NAMES, *of)),
             Event::Bye { leaked } => write!(f, "bye {leaked}"),
             Event::Broken(why) => write!(f, "broken {}", why.replace('\n', " ")),
         }
@@ -158,7 +263,7 @@ impl FromStr for Event {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let words: Vec<_> = rest.split(' ').collect();
         Ok(match word {
-            "up" => Event::Up,
+            "up" => Event::Up { address: rest.into() },
             "settled" => Event::Settled,
             "in-write" => Event::InWrite,
             "end" => {
@@ -188,6 +293,26 @@ impl FromStr for Event {
                 let histogram = Histogram::decode(rest).ok_or(Garbled)?;
                 Event::Latencies(if word == "quiet" { Column::Quiet } else { Column::Reconnecting }, histogram)
             }
+            "saw" | "dialed" | "has-cut" | "flapped" | "group-asked" | "tally" => match (word, &words[..]) {
+                ("saw", &[peer, view]) => Event::Saw { peer: peer.into(), view: named(&View::NAMES, view)? },
+                ("dialed", &[to, begun, ended, made]) => Event::Dialed(Dial {
+                    to: to.into(),
+                    begun: number(begun)?,
+                    ended: number(ended)?,
+                    made: made.parse().map_err(|_| Garbled)?,
+                }),
+                ("has-cut", &[begun, ended]) => Event::HasCut { begun: number(begun)?, ended: number(ended)? },
+                ("flapped", &[peer, errors, connects, micros]) => Event::Flapped {
+                    peer: peer.into(),
+                    flap: Flapped { errors: number(errors)?, connects: number(connects)?, micros: number(micros)? },
+                },
+                ("group-asked", &[gone, ready, probed, micros]) => Event::GroupAsked {
+                    gone: gone.into(),
+                    asked: GroupAsked { ready: number(ready)?, probed: number(probed)?, micros: number(micros)? },
+                },
+                ("tally", &[of, n]) => Event::Tally(named(&Tally::NAMES, of)?, number(n)?),
+                _ => return Err(Garbled),
+            },
             "bye" => Event::Bye { leaked: rest.into() },
             "broken" => Event::Broken(rest.into()),
             _ => return Err(Garbled),
@@ -199,6 +324,14 @@ fn number(text: &str) -> Result<u64, Garbled> {
     text.parse().map_err(|_| Garbled)
 }
 
+fn name<T: PartialEq>(names: &[(T, &'static str)], of: T) -> &'static str {
+    names.iter().find(|(value, _)| *value == of).map_or("?", |(_, name)| name)
+}
+
+fn named<T: Copy>(names: &[(T, &str)], text: &str) -> Result<T, Garbled> {
+    names.iter().find(|(_, name)| *name == text).map(|(value, _)| *value).ok_or(Garbled)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,7 +340,10 @@ mod tests {
     #[test]
     fn every_line_survives_the_pipe() {
         for command in [
-            Command::Start { request: 7, hold_ms: 120, blocks: vec![1, 2, u64::MAX] },
+            Command::Start { request: 7, hold_ms: 120, blocks: vec![1, 2, u64::MAX], to: None },
+            Command::Start { request: 7, hold_ms: 1, blocks: vec![1], to: Some(("p".into(), "h:1#ff".into())) },
+            Command::Flap { peer: "prefill-1".into(), seed: u64::MAX },
+            Command::Calm("prefill-1".into()),
             Command::Probe(true),
             Command::Probe(false),
             Command::Settle,
@@ -221,8 +357,20 @@ mod tests {
         let mut histogram = Histogram::default();
         histogram.add(Duration::from_micros(9), Duration::ZERO);
         let table = Some(TableCounts { generations: 3, elections_without_connect: 1, stale_reports: 8 });
+        let views = [View::Ready, View::Suspect, View::Down];
+        for event in views.map(|view| Event::Saw { peer: "prefill-1".into(), view }) {
+            assert_eq!(event.to_string().parse(), Ok(event));
+        }
+        for event in Tally::NAMES.map(|(of, _)| Event::Tally(of, 7)) {
+            assert_eq!(event.to_string().parse(), Ok(event));
+        }
+        let peer = || "prefill-1".to_owned();
         for event in [
-            Event::Up,
+            Event::Up { address: "127.0.0.1:7000#ff".into() },
+            Event::Dialed(Dial { to: peer(), begun: 7, ended: 9, made: true }),
+            Event::HasCut { begun: 7, ended: 9 },
+            Event::Flapped { peer: peer(), flap: Flapped { errors: 40, connects: 9, micros: 30_000_000 } },
+            Event::GroupAsked { gone: peer(), asked: GroupAsked { ready: 3, probed: 2, micros: 900 } },
             Event::Settled,
             Event::InWrite,
             Event::Ended { request: 7, prefill: Some("prefill-1".into()), end: End::Ok, why: String::new() },
@@ -241,10 +389,11 @@ mod tests {
 
     #[test]
     fn a_garbled_line_is_refused() {
-        for line in ["", "start", "start 1 2 x", "start 1 2", "prob on", "stop"] {
+        for line in ["", "start", "start 1 2 x", "start 1 2", "start 1 2 3 p", "prob on", "stop", "flap p"] {
             assert_eq!(line.parse::<Command>(), Err(Garbled), "{line}");
         }
-        for line in ["", "ok", "end 7", "end 7 - fine", "counts 1", "counts 1 2 3", "quiet x"] {
+        let garbled = ["saw p", "saw p well", "dialed p 1 2", "dialed p 1 2 no", "tally eggs 1", "flapped p 1"];
+        for line in ["", "ok", "end 7", "end 7 - fine", "counts 1", "counts 1 2 3", "quiet x"].iter().chain(&garbled) {
             assert_eq!(line.parse::<Event>(), Err(Garbled), "{line}");
         }
     }

@@ -20,6 +20,9 @@
 //! |---|---|
 //! | `modes/peerage` | **how a program uses this library**; `modes` has today's lifecycles beside it |
 //! | `child/decode`, `child/prefill` | the two sides of a request |
+//! | `scenario`, `child/watch`, `parent/seen` | runs that show one thing each; what the processes see meanwhile; what is made of it |
+//! | `child/callers`, `child/flap`, `parent/proxy` | many callers, errors of live peers, a way that drops all bytes |
+//! | `bound`, `finding` | how often a backoff lets a peer be dialed; a number and what it may be |
 //! | `child/probe`, `modes/watched` | latency of sends to healthy peers, and whether others reconnected meanwhile |
 //! | `pages`, `wire` | a pool of lent pages and their content; the messages |
 //! | `parent`, `parent/breaking` | requests out, answers in; faults |
@@ -27,8 +30,10 @@
 //! | `ledger`, `report` | every request has one end; what a run has shown |
 
 mod args;
+mod bound;
 mod child;
 mod faults;
+mod finding;
 mod latency;
 mod ledger;
 mod lines;
@@ -38,6 +43,7 @@ mod pages;
 mod parent;
 mod random;
 mod report;
+mod scenario;
 mod trace;
 mod wire;
 

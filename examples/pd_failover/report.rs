@@ -1,6 +1,8 @@
 //! What a run has shown: a table for people, one JSON line for programs, and a verdict.
 
 use crate::args::Args;
+use crate::faults::Kind;
+use crate::finding::Finding;
 use crate::latency::{Histogram, Latencies};
 use crate::ledger::Totals;
 use crate::lines::{Counts, TableCounts};
@@ -35,6 +37,8 @@ pub(crate) struct Report {
     /// Of the worst process that lived through the whole run; `None` if none did, or the system does not say.
     pub(crate) fds: Option<Span>,
     pub(crate) rss_kb: Option<Span>,
+    /// What its scenario has come to; empty without one.
+    pub(crate) findings: Vec<Finding>,
     /// What processes could not take back at their end.
     pub(crate) leaked: Vec<String>,
     pub(crate) wall: Duration,
@@ -66,6 +70,7 @@ impl Report {
         }
         let (recovered, recoverable) = (totals.recovered, totals.recoverable);
         expect(recovered >= recoverable, format!("{recovered} of {recoverable} faults recovered within 10 s"));
+        problems.extend(self.findings.iter().filter_map(Finding::problem));
         problems
     }
 
@@ -91,8 +96,9 @@ impl Report {
         let span = |span: Option<Span>| {
             object(&[("start", or_null(span.map(|span| span.start))), ("end", or_null(span.map(|span| span.end)))])
         };
-        let faults = ["kill", "stop", "cut", "mute"].into_iter().zip(totals.faults.map(|n| n.to_string()));
-        object(&[
+        let faults = Kind::NAMES.into_iter().zip(totals.faults).enumerate();
+        let faults = faults.filter(|(nth, (_, n))| *nth < 4 || *n > 0).map(|(_, (name, n))| (name, n.to_string()));
+        let mut fields = vec![
             ("schema", "1".into()),
             ("mode", format!("\"{}\"", self.mode)),
             ("transport", "\"tcp\"".into()),
@@ -128,7 +134,13 @@ impl Report {
             ("fds", span(self.fds)),
             ("rss_kb", span(self.rss_kb)),
             ("wall_s", format!("{:.1}", self.wall.as_secs_f64())),
-        ])
+        ];
+        if let Some(scenario) = args.scenario {
+            let findings: Vec<_> = self.findings.iter().map(|finding| (finding.name, finding.json())).collect();
+            fields.push(("scenario", format!("\"{scenario}\"")));
+            fields.push(("findings", object(&findings)));
+        }
+        object(&fields)
     }
 
     fn median_recovery(&self) -> Option<&Duration> {
@@ -143,7 +155,8 @@ impl Report {
     /// One cell of the table for each of [`ROWS`].
     fn cells(&self) -> Vec<String> {
         let totals = &self.totals;
-        let [kill, stop, cut, mute] = totals.faults;
+        let faults = Kind::NAMES.into_iter().zip(totals.faults).filter(|(_, n)| *n > 0);
+        let faults: Vec<_> = faults.map(|(name, n)| format!("{n} {name}")).collect();
         let percent = |part: u64| 100.0 * part as f64 / totals.requests.max(1) as f64;
         let table = |pick: fn(TableCounts) -> u64| or_dash(self.counts.table.map(pick));
         let recovery = |at: Option<&Duration>| or_dash(at.map(Duration::as_millis));
@@ -163,7 +176,7 @@ impl Report {
             table(|table| table.elections_without_connect),
             format!("{}", self.counts.duplicate_connects),
             table(|table| table.stale_reports),
-            format!("{kill} / {stop} / {cut} / {mute}"),
+            faults.join(", "),
             format!("{} of {}", totals.recovered, totals.recoverable),
             format!("{} / {}", recovery(self.median_recovery()), recovery(totals.recovery.last())),
             percentiles(&self.latencies.quiet),
@@ -190,7 +203,7 @@ const ROWS: [&str; 22] = [
     "  elections without a connect",
     "  duplicate connects",
     "  stale reports",
-    "faults: kill / stop / cut / mute",
+    "faults",
     "  recovered",
     "  recovery ms, p50 / max",
     "send us, quiet: p50 / p99 / p999",
@@ -215,6 +228,9 @@ pub(crate) fn table(reports: &[Report]) -> String {
             let _ = write!(text, "  {:>width$}", column[row]);
         }
         text.push('\n');
+    }
+    for finding in reports.iter().flat_map(|report| &report.findings) {
+        let _ = writeln!(text, "{:<34}  {}", finding.words(), finding.cell());
     }
     text
 }
@@ -302,6 +318,8 @@ fn or_dash(value: Option<impl ToString>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::finding::Bound;
+    use crate::scenario::Scenario;
 
     fn good(mode: Mode) -> Report {
         let table = TableCounts { generations: 12, elections_without_connect: 2, stale_reports: 3 };
@@ -312,7 +330,7 @@ mod tests {
                 requests: 2_000,
                 ok: 1_990,
                 failed: 10,
-                faults: [1, 2, 3, 4],
+                faults: [1, 2, 3, 4, 0, 0, 0],
                 recoverable: 2,
                 recovered: 2,
                 recovery: vec![Duration::from_millis(40), Duration::from_millis(90)],
@@ -322,6 +340,7 @@ mod tests {
             latencies: Latencies::default(),
             fds: Some(Span { start: 20, end: 21 }),
             rss_kb: None,
+            findings: vec![],
             leaked: vec![],
             wall: Duration::from_millis(25_040),
             processor: Some(10.0),
@@ -367,6 +386,13 @@ mod tests {
         json["latency_us"]["quiet"]["p50"] = expected["latency_us"]["quiet"]["p50"].clone();
         json["latency_us"]["quiet"]["p99"] = expected["latency_us"]["quiet"]["p99"].clone();
         assert_eq!(json, expected);
+        let mut scenario = report.clone();
+        scenario.args.scenario = Some(Scenario::Flap);
+        scenario.totals.faults[Kind::Flap as usize] = 3;
+        scenario.findings.push(Finding::new("connects_per_peer", 17.0, Bound::AtMost(41.0)));
+        let json: serde_json::Value = serde_json::from_str(&scenario.json()).unwrap();
+        assert_eq!((&json["scenario"], &json["faults"]["flap"]), (&"flap".into(), &3.into()));
+        assert_eq!(json["findings"], serde_json::json!({"connects_per_peer": {"value": 17, "at_most": 41}}));
         let without = Report { counts: Counts { table: None, ..report.counts }, ..report };
         let json: serde_json::Value = serde_json::from_str(&without.json()).unwrap();
         assert!(json["generations"].is_null());
@@ -385,6 +411,7 @@ mod tests {
         assert_eq!(problem(|report| report.counts.duplicate_connects = 1), 1);
         assert_eq!(problem(|report| report.counts.native_connects = 11), 1);
         assert_eq!(problem(|report| report.totals.recovered = 1), 1);
+        assert_eq!(problem(|report| report.findings.push(Finding::new("n", 2.0, Bound::AtMost(1.0)))), 1);
         assert_eq!(problem(|report| report.fds = Some(Span { start: 1, end: 999 })), 0);
         assert_eq!(problem(|report| report.latencies.reconnecting = column(10_000, 9_000)), 0);
         assert_eq!(problem(|report| report.totals.failed = 99), 0);

@@ -17,7 +17,6 @@ mod field;
 mod judge;
 mod lines;
 mod plan;
-mod proxy;
 mod run;
 mod soak;
 mod transport;
@@ -30,6 +29,8 @@ mod measure;
 mod pages;
 #[path = "../../examples/pd_failover/parent/process.rs"]
 mod process;
+#[path = "../../examples/pd_failover/parent/proxy.rs"]
+mod proxy;
 #[allow(dead_code)]
 #[path = "../../examples/pd_failover/random.rs"]
 mod random;

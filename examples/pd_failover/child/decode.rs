@@ -5,9 +5,10 @@ use super::jobs::Jobs;
 use super::{LOOK, REQUEST_TIMEOUT, Setup, look_at_all, say};
 use crate::ledger::End;
 use crate::lines::Event;
-use crate::modes::{PeerIndex, Peers, RequestTimedOut};
+use crate::modes::{Link, PeerIndex, Peers, RequestTimedOut};
 use crate::pages::{Page, Pages};
 use crate::wire::Message;
+use peerage::transport::tcp::TcpAddress;
 use peerage::{DataPlane, Generation, Grant};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -48,6 +49,8 @@ struct Start {
     since: Instant,
     hold: Duration,
     blocks: Vec<u64>,
+    /// Which prefill is to take it, and where that is now.
+    to: Option<(String, String)>,
 }
 
 /// A request whose pages are lent.
@@ -85,9 +88,9 @@ impl Decode {
     }
 
     /// A request came.
-    pub(crate) fn begin(&self, request: u64, hold: Duration, blocks: Vec<u64>) {
+    pub(crate) fn begin(&self, request: u64, hold: Duration, blocks: Vec<u64>, to: Option<(String, String)>) {
         let now = Instant::now();
-        self.jobs.push(now, Job::Start(Start { request, since: now, hold, blocks }));
+        self.jobs.push(now, Job::Start(Start { request, since: now, hold, blocks, to }));
     }
 
     fn listen(&self) {
@@ -120,15 +123,22 @@ impl Decode {
         }
     }
 
-    /// Lends pages to the prefill with the fewest open requests and tells it. If that fails, the request has failed: it is
-    /// not sent again behind its back.
+    /// Lends pages to the prefill with the fewest open requests, or to the one the request names, and tells it. If that
+    /// fails, the request has failed: it is not sent again behind its back.
     fn send(&self, start: Start) {
         let Some(pages) = self.pages.take(start.blocks.len()) else {
             return self.wait_for_pages(start);
         };
-        let Some((to, link)) = self.least_loaded() else {
-            self.pages.give_back(pages);
-            return end(start.request, None, End::Failed, "no prefill is ready");
+        let chosen = match &start.to {
+            Some((name, address)) => self.at(name, address, start.since + REQUEST_TIMEOUT),
+            None => self.least_loaded().ok_or_else(|| "no prefill is ready".into()),
+        };
+        let (to, link) = match chosen {
+            Ok(chosen) => chosen,
+            Err(why) => {
+                self.pages.give_back(pages);
+                return end(start.request, start.to.as_ref().map(|(name, _)| name), End::Failed, &why);
+            }
         };
         let peer = self.prefills[to].0;
         let name = &self.names[peer];
@@ -175,12 +185,22 @@ impl Decode {
     }
 
     /// Of the prefills whose lease is granted, the one with the fewest open requests; they take turns when equal.
-    fn least_loaded(&self) -> Option<(usize, Box<dyn crate::modes::Link + '_>)> {
+    fn least_loaded(&self) -> Option<(usize, Box<dyn Link + '_>)> {
         let n = self.prefills.len();
         let turn = self.turn.fetch_add(1, Relaxed);
         let mut order: Vec<_> = (0..n).map(|nth| (turn + nth) % n).collect();
         order.sort_by_key(|to| self.prefills[*to].1.load(Relaxed));
         order.into_iter().find_map(|to| Some((to, self.peers.link(self.prefills[to].0).ok()?)))
+    }
+
+    /// A prefill at the address that the request brings. Waits for it: its request has nowhere else to go.
+    fn at(&self, name: &str, address: &str, deadline: Instant) -> Result<(usize, Box<dyn Link + '_>), String> {
+        let address: TcpAddress = address.parse().map_err(|error| format!("{error}"))?;
+        let to = self.prefills.iter().position(|(peer, _)| self.names[*peer] == name);
+        let (to, table) = to.zip(self.peers.peerage()).ok_or_else(|| format!("{name} can't be told where it is"))?;
+        let peer = self.prefills[to].0;
+        table.update(peer, address).map_err(|error| error.to_string())?;
+        Ok((to, self.peers.link_within(peer, deadline).map_err(|error| error.to_string())?))
     }
 
     fn answered(&self, request: u64, answer: Result<(), String>) {

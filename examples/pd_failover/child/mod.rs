@@ -1,27 +1,33 @@
 //! One real process of the run: a transport, the peers it sends to, threads that share them, and a role.
 
+mod callers;
 mod decode;
+mod flap;
 mod jobs;
 mod prefill;
 mod probe;
 mod setup;
+mod watch;
 
 pub(crate) use setup::{Role, Setup};
 
 use crate::latency::{Column, Latencies};
-use crate::lines::{Command, Event};
+use crate::lines::{Command, Event, Tally};
 use crate::modes::{self, Net, PeerIndex, Peers, Policy, Watched};
+use crate::scenario::Scenario;
 use crate::wire::Message;
+use callers::Callers;
 use decode::Decode;
+use flap::Flaps;
 use peerage::transport::Counting;
 use peerage::transport::tcp::{BindError, Tcp, TcpAddress};
-use peerage::{Backoff, Breaker, PeerName};
+use peerage::{Backoff, PeerName};
 use prefill::Prefill;
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long a request may take until its pages are there.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -63,6 +69,9 @@ struct Child {
     role: Work,
     latencies: Arc<Mutex<Latencies>>,
     probing: Arc<probe::Switch>,
+    flaps: Flaps,
+    callers: Option<Callers>,
+    watch: Option<watch::Watch>,
 }
 
 enum Work {
@@ -73,8 +82,10 @@ enum Work {
 impl Child {
     fn start(setup: &Setup) -> Result<Self, String> {
         let net = Watched::new(Counting::new(listen(setup)?));
+        let tcp = net.inner().inner();
+        let address = tcp.address().clone().with_incarnation(tcp.incarnation()).to_string();
         let peers = modes::open(setup.mode, net, &addresses(setup)?, policy(setup))?;
-        say(&Event::Up);
+        say(&Event::Up { address });
 
         let role = match setup.role {
             Role::Decode => Work::Decode(Decode::start(setup, peers.clone())?),
@@ -89,7 +100,16 @@ impl Child {
             let peers = peers.clone();
             thread::spawn(move || be_cut_again_and_again(peers.net()));
         }
-        let child = Child { peers, role, latencies, probing };
+        let in_scenario = |scenario| setup.scenario == Some(scenario) && setup.role == Role::Decode;
+        let child = Child {
+            flaps: Flaps::new(setup, peers.clone()),
+            callers: in_scenario(Scenario::Storm).then(|| Callers::start(setup, &peers)).transpose()?,
+            watch: setup.scenario.map(|scenario| watch::start(scenario, setup, peers.clone())),
+            peers,
+            role,
+            latencies,
+            probing,
+        };
         let (hearts, n) = (child.peers.clone(), setup.peers.len());
         thread::spawn(move || beat(&*hearts, n));
         child.report_regularly();
@@ -101,11 +121,13 @@ impl Child {
         for line in std::io::stdin().lock().lines() {
             let Ok(Ok(command)) = line.map(|line| line.parse()) else { break };
             match command {
-                Command::Start { request, hold_ms, blocks } => {
+                Command::Start { request, hold_ms, blocks, to } => {
                     if let Work::Decode(decode) = &self.role {
-                        decode.begin(request, Duration::from_millis(hold_ms), blocks);
+                        decode.begin(request, Duration::from_millis(hold_ms), blocks, to);
                     }
                 }
+                Command::Flap { peer, seed } => self.flaps.begin(&peer, seed),
+                Command::Calm(peer) => self.flaps.end(&peer),
                 Command::PauseInWrite => {
                     if let Work::Prefill(prefill) = &self.role {
                         prefill.pause_in_write();
@@ -113,7 +135,11 @@ impl Child {
                 }
                 Command::Probe(on) => self.probing.set(on),
                 Command::Settle => self.settle(),
-                Command::Cut(peer) => cut(self.peers.net(), peer.as_deref()),
+                Command::Cut(peer) => {
+                    let begun = unix_micros(Instant::now());
+                    cut(self.peers.net(), peer.as_deref());
+                    say(&Event::HasCut { begun, ended: unix_micros(Instant::now()) });
+                }
                 Command::Quit => {
                     self.quit();
                     return;
@@ -146,6 +172,10 @@ impl Child {
             thread::sleep(LOOK);
         }
         say_latencies(&self.latencies);
+        // Before the shutdown, which refuses whoever waits.
+        self.callers.iter().for_each(Callers::end);
+        self.watch.iter().for_each(watch::Watch::say_tallies);
+        say(&Event::Tally(Tally::ConnectsAtOnce, self.peers.net().connects_at_once() as u64));
         let leaked = self.peers.shutdown(deadline);
         say(&Event::Bye { leaked });
     }
@@ -189,12 +219,17 @@ fn peer_name(name: &str) -> Result<PeerName, String> {
 }
 
 fn policy(setup: &Setup) -> Policy {
-    let (backoff, breaker) = match setup.constant_retry {
-        None => (Backoff::default(), Some(Breaker::default())),
+    let mut policy = Policy::default();
+    if let Some(delay) = setup.constant_retry {
         // Every connection counts as stable, so the delay never grows. No breaker: so many failures so soon would open it.
-        Some(delay) => (Backoff { base: delay, cap: delay, min_stable: Duration::from_nanos(1) }, None),
-    };
-    Policy { connect_timeout: Duration::from_secs(2), backoff, breaker }
+        policy.backoff = Backoff { base: delay, cap: delay, min_stable: Duration::from_nanos(1) };
+        policy.breaker = None;
+    }
+    if let Some(scenario) = setup.scenario {
+        scenario.apply(&mut policy);
+    }
+    policy.group &= setup.role == Role::Decode;
+    policy
 }
 
 /// Resets the connections that one peer, or every peer, has made to us.
@@ -216,6 +251,12 @@ fn be_cut_again_and_again(net: &Net) {
             cut(net, None);
         }
     }
+}
+
+/// A moment of a short while ago as other processes know it.
+fn unix_micros(at: Instant) -> u64 {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    unix.saturating_sub(at.elapsed()).as_micros() as u64
 }
 
 /// Tells the parent. Without a parent there is nothing left to do.

@@ -1,6 +1,7 @@
 //! What the parent tells a child when it starts it: the words of its command line after `--child`.
 
 use crate::modes::Mode;
+use crate::scenario::Scenario;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ pub(crate) struct Setup {
     /// Those it sends to.
     pub(crate) peers: Vec<(String, SocketAddr)>,
     pub(crate) mode: Mode,
+    pub(crate) scenario: Option<Scenario>,
     pub(crate) threads: usize,
     pub(crate) page_bytes: usize,
     pub(crate) connect_delay: Duration,
@@ -50,6 +52,7 @@ impl Setup {
             format!("probe-every-us={}", self.probe_every.as_micros()),
             format!("revoke={}", self.revoke),
         ];
+        args.extend(self.scenario.map(|scenario| format!("scenario={scenario}")));
         args.extend(self.constant_retry.map(|delay| format!("constant-retry-us={}", delay.as_micros())));
         args.extend(self.peers.iter().map(|(name, address)| format!("peer={name}@{address}")));
         args
@@ -76,6 +79,7 @@ impl Setup {
             listen: parsed(needed("listen")?)?,
             peers: args.iter().filter(|(k, _)| k == "peer").map(|(_, v)| peer(v)).collect::<Result<_, String>>()?,
             mode: needed("mode")?.parse()?,
+            scenario: of("scenario").map(str::parse).transpose()?,
             threads: parsed(needed("threads")?)?,
             page_bytes: parsed(needed("page-bytes")?)?,
             connect_delay: micros(needed("connect-delay-us")?)?,
@@ -103,6 +107,7 @@ mod tests {
             listen: address(1),
             peers: vec![("prefill-0".into(), address(2)), ("victim".into(), address(3))],
             mode: Mode::CheckThenAdd,
+            scenario: Some(Scenario::Storm),
             threads: 7,
             page_bytes: 4096,
             connect_delay: Duration::from_millis(5),
@@ -111,7 +116,7 @@ mod tests {
             revoke: false,
         };
         assert_eq!(Setup::from_args(setup.to_args().into_iter()), Ok(setup.clone()));
-        let plain = Setup { role: Role::Prefill, peers: vec![], constant_retry: None, ..setup };
+        let plain = Setup { role: Role::Prefill, peers: vec![], scenario: None, constant_retry: None, ..setup };
         assert_eq!(Setup::from_args(plain.to_args().into_iter()), Ok(plain));
     }
 

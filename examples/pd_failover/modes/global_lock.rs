@@ -3,11 +3,12 @@
 //! from the map is still open while its last user has not let go of it.
 
 use super::direct::{Direct, DirectLink, Open};
-use super::{Link, Net, PeerIndex, Peers, Policy, Refused, RequestTimedOut, counts_without_table};
+use super::{Link, Net, PeerIndex, Peers, Policy, Refused, counts_without_table};
 use crate::lines::Counts;
 use peerage::transport::tcp::TcpAddress;
 use peerage::{Generation, Grant, PeerName, Region, Slice};
 use std::collections::HashMap;
+use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -67,7 +68,7 @@ impl Peers for GlobalLock {
         }
     }
 
-    fn report(&self, to: PeerIndex, _used: Generation, _why: &RequestTimedOut) {
+    fn report(&self, to: PeerIndex, _used: Generation, _why: &dyn Error) {
         self.remove(to);
     }
 

@@ -12,10 +12,14 @@ mod global_lock;
 mod peerage;
 mod watched;
 
+pub(crate) use self::peerage::Peerage;
 use crate::lines::Counts;
 use ::peerage::transport::Counting;
 use ::peerage::transport::tcp::{Tcp, TcpAddress};
-use ::peerage::{Backoff, Breaker, Generation, Grant, PeerName, Region, RemoteSlice, Slice, Transfer, Transport};
+use ::peerage::{
+    Backoff, Breaker, Generation, Grant, Heartbeat, PeerName, Region, RemoteSlice, Slice, Transfer, Transport,
+};
+use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -47,7 +51,7 @@ pub(crate) trait Peers: Send + Sync {
     fn link_within(&self, to: PeerIndex, deadline: Instant) -> Result<Box<dyn Link + '_>, Refused>;
 
     /// The connection that was used has failed its user.
-    fn report(&self, to: PeerIndex, used: Generation, why: &RequestTimedOut);
+    fn report(&self, to: PeerIndex, used: Generation, why: &dyn Error);
 
     /// Makes a region known to the transport.
     fn register(&self, region: &Region) -> Result<(), Refused>;
@@ -58,6 +62,11 @@ pub(crate) trait Peers: Send + Sync {
     fn all_ready(&self) -> bool;
 
     fn net(&self) -> &Net;
+
+    /// What scenarios ask for and only this library's table can do; `None` in a baseline.
+    fn peerage(&self) -> Option<&Peerage> {
+        None
+    }
 
     /// `None` while a connect is running, when counts of different places do not belong together.
     fn counts(&self) -> Option<Counts>;
@@ -93,13 +102,33 @@ impl Refused {
 #[error("a request was not answered in time")]
 pub(crate) struct RequestTimedOut;
 
-/// How connects are made and repeated: the same in every mode.
+/// How connects are made and repeated.
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
+    /// These two are the same in every mode.
     pub(crate) connect_timeout: Duration,
     pub(crate) backoff: Backoff,
-    /// Of this library alone.
+    /// The rest only a table has.
     pub(crate) breaker: Option<Breaker>,
+    pub(crate) heartbeat: Option<Heartbeat>,
+    /// `None`: the library's default.
+    pub(crate) max_concurrent_connects: Option<usize>,
+    /// The peers are ranks of one engine.
+    pub(crate) group: bool,
+}
+
+impl Default for Policy {
+    /// The library's, but for a connect that fails sooner.
+    fn default() -> Self {
+        Policy {
+            connect_timeout: Duration::from_secs(2),
+            backoff: Backoff::default(),
+            breaker: Some(Breaker::default()),
+            heartbeat: None,
+            max_concurrent_connects: None,
+            group: false,
+        }
+    }
 }
 
 pub(crate) fn open(

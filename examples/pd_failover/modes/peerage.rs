@@ -1,13 +1,14 @@
 //! The lifecycle of this library: one table, shared by all threads. Nothing here waits, locks or connects, except where a
 //! caller chooses to wait.
 
-use super::{Link, Net, NetError, PeerIndex, Peers, Policy, Refused, RequestTimedOut};
-use crate::lines::{Counts, TableCounts};
+use super::{Link, Net, NetError, PeerIndex, Peers, Policy, Refused};
+use crate::lines::{Counts, TableCounts, View};
 use peerage::transport::tcp::TcpAddress;
 use peerage::{
     Access, Generation, Grant, Lease, NotifyError, Peer, PeerName, PeerTable, Phase, PostError, ReadyError, Region,
     RemoteSlice, Slice, Snapshot, Transfer,
 };
+use std::error::Error;
 use std::thread;
 use std::time::Instant;
 
@@ -18,14 +19,47 @@ pub(crate) struct Peerage {
 
 impl Peerage {
     pub(crate) fn new(net: Net, peers: &[(PeerName, TcpAddress)], policy: Policy) -> Result<Self, String> {
-        let table = PeerTable::builder(net)
+        let mut builder = PeerTable::builder(net)
             .connect_timeout(policy.connect_timeout)
             .backoff(policy.backoff)
             .breaker(policy.breaker)
-            .build()
-            .map_err(|error| error.to_string())?;
-        let peers = table.insert_many(peers.iter().cloned()).map_err(|error| error.to_string())?;
-        Ok(Peerage { table, peers })
+            .heartbeat(policy.heartbeat);
+        if let Some(limit) = policy.max_concurrent_connects {
+            builder = builder.max_concurrent_connects(limit);
+        }
+        let table = builder.build().map_err(|error| error.to_string())?;
+        let peers = peers.iter().cloned();
+        let peers = match policy.group {
+            true => table.insert_group("engine-0", peers).map_err(|error| error.to_string()),
+            false => table.insert_many(peers).map_err(|error| error.to_string()),
+        };
+        Ok(Peerage { peers: peers?, table })
+    }
+
+    /// The peer restarted, and this is where it is now: its old connection is retired, its backoff forgotten.
+    pub(crate) fn update(&self, to: PeerIndex, address: TcpAddress) -> Result<(), Refused> {
+        self.peers[to].update(address).map(|_| ()).map_err(Refused::because)
+    }
+
+    pub(crate) fn view(&self, to: PeerIndex) -> View {
+        let peer = &self.peers[to];
+        match (peer.phase(), peer.is_suspect()) {
+            (Phase::Ready, false) => View::Ready,
+            (Phase::Ready, true) => View::Suspect,
+            _ => View::Down,
+        }
+    }
+
+    /// Whether a lease is granted now of a connection that is not whole: not published, or made with nobody knows whom.
+    /// `None` if no lease is granted, or the connection is gone again before it could be looked at.
+    pub(crate) fn is_half_open(&self, to: PeerIndex) -> Option<bool> {
+        let lease = self.peers[to].lease().ok()?;
+        let record = self.peers[to].record().filter(|record| record.generation == lease.generation())?;
+        match record.phase {
+            Phase::Ready => Some(record.incarnation.is_none()),
+            Phase::Idle | Phase::Connecting => Some(true),
+            _ => None,
+        }
     }
 }
 
@@ -60,7 +94,7 @@ impl Peers for Peerage {
         }
     }
 
-    fn report(&self, to: PeerIndex, used: Generation, why: &RequestTimedOut) {
+    fn report(&self, to: PeerIndex, used: Generation, why: &dyn Error) {
         // Exact: if the peer has a newer connection by now, that one is left alone.
         self.peers[to].report(used, why);
     }
@@ -79,6 +113,10 @@ impl Peers for Peerage {
 
     fn net(&self) -> &Net {
         self.table.transport()
+    }
+
+    fn peerage(&self) -> Option<&Peerage> {
+        Some(self)
     }
 
     fn counts(&self) -> Option<Counts> {

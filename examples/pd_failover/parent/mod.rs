@@ -6,10 +6,14 @@
 mod breaking;
 mod mute;
 mod process;
+// Of a way, tests/faults asks for more.
+#[allow(dead_code)]
+mod proxy;
+mod seen;
 
 use crate::args::Args;
 use crate::child::{Role, Setup};
-use crate::faults::{self, Fault};
+use crate::faults::{self, Fault, Kind};
 use crate::latency::Latencies;
 use crate::ledger::Ledger;
 use crate::lines::{Command, Counts, Event};
@@ -19,6 +23,8 @@ use crate::report::{Report, Span};
 use crate::trace::{BLOCK_TOKENS, Request, Requests, TraceError};
 use mute::Mute;
 use process::{News, Process, Source};
+use proxy::Proxy;
+use seen::{Fate, Seen};
 use std::io::{IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -104,7 +110,18 @@ struct Run<'a> {
     probing: bool,
     news: (Sender<News<Event>>, Receiver<News<Event>>),
     breaking: breaking::Breaking,
+    /// Ways to and from those that a black hole will swallow.
+    ways: Vec<Proxy>,
+    seen: Seen,
+    /// Decode processes that have not been told where a prefill is now.
+    untold: Vec<Untold>,
     progress: Progress,
+}
+
+struct Untold {
+    decode: usize,
+    prefill: usize,
+    address: String,
 }
 
 /// What a process held when it was idle.
@@ -116,7 +133,12 @@ struct Residue {
 
 impl<'a> Run<'a> {
     fn start(args: &'a Args, mode: Mode) -> Result<Self, RunError> {
-        let setups = setups(args, mode)?;
+        let mut setups = setups(args, mode)?;
+        let faults = match args.scenario {
+            Some(scenario) => scenario.faults(args),
+            None => faults::schedule(args.seed, args.duration, args.prefill, args.decode),
+        };
+        let ways = lay_ways(&mut setups, &faults)?;
         let mut run = Run {
             args,
             mode,
@@ -126,7 +148,10 @@ impl<'a> Run<'a> {
             leaked: Vec::new(),
             probing: false,
             news: channel(),
-            breaking: breaking::Breaking::default(),
+            breaking: breaking::Breaking::new(faults),
+            ways,
+            seen: Seen::default(),
+            untold: Vec::new(),
             progress: Progress::new(),
         };
         for setup in setups {
@@ -189,22 +214,44 @@ impl<'a> Run<'a> {
         let child = source.child;
         let living = self.children[child].life == source.life;
         match event {
-            Some(Event::Up) if living => {
+            Some(Event::Up { address }) if living => {
                 self.children[child].up = true;
                 // Whatever broke the one before is over.
                 self.ledger.mended(child, now);
+                if self.breaking.has_moved(child) {
+                    self.untold.retain(|untold| untold.prefill != child);
+                    let tell = |decode| Untold { decode, prefill: child, address: address.clone() };
+                    self.untold.extend(self.decodes().map(tell).collect::<Vec<_>>());
+                }
                 self.tell(child, Command::Probe(self.probing));
             }
             Some(Event::Settled) if living => self.children[child].settled = true,
             Some(Event::InWrite) if living => self.stop(child, now),
             Some(Event::Ended { request, prefill, end, why }) => {
-                let prefill = prefill.and_then(|name| self.children.iter().position(|child| child.setup.name == name));
+                let prefill = prefill.and_then(|name| self.named(&name));
                 self.ledger.ended(request, prefill, end, &why, now);
             }
             Some(Event::Counts(counts)) => self.children[child].counts = counts,
             Some(Event::Latencies(column, histogram)) => {
                 self.latencies.column(column).add_all(&histogram);
             }
+            Some(Event::Saw { peer, view }) => {
+                if let Some(peer) = self.named(&peer) {
+                    let excused = self.ledger.faults_of(peer).any(|(_, excuses)| excuses);
+                    let fate = Fate { silent_since: self.breaking.silent_since(peer), excused };
+                    self.seen.saw(child, peer, view, &fate, now);
+                    self.resume_if_seen(peer, now)?;
+                }
+            }
+            Some(Event::Dialed(dial)) => {
+                if let Some(to) = self.named(&dial.to) {
+                    self.seen.dialed(child, to, dial);
+                }
+            }
+            Some(Event::HasCut { begun, ended }) => self.seen.has_cut(child, begun, ended),
+            Some(Event::Flapped { flap, .. }) => self.seen.flapped(flap),
+            Some(Event::GroupAsked { asked, .. }) => self.seen.group_asked(asked),
+            Some(Event::Tally(of, n)) => self.seen.tally(of, n),
             Some(Event::Bye { leaked }) => {
                 self.children[child].said_bye = true;
                 if !leaked.is_empty() {
@@ -229,6 +276,14 @@ impl<'a> Run<'a> {
 
     fn broken(&self, child: usize, why: String) -> RunError {
         RunError::Child { name: self.children[child].setup.name.clone(), why }
+    }
+
+    fn named(&self, name: &str) -> Option<usize> {
+        self.children.iter().position(|child| child.setup.name == name)
+    }
+
+    fn decodes(&self) -> impl Iterator<Item = usize> {
+        self.children.iter().enumerate().filter(|(_, child)| child.setup.role == Role::Decode).map(|(nth, _)| nth)
     }
 
     fn tell(&self, child: usize, command: Command) {
@@ -273,12 +328,11 @@ impl<'a> Run<'a> {
         let due = |request: &Request| start + request.at.saturating_sub(first.at).div_f64(self.args.speedup);
         let mut next = (due(&first), first.clone());
         let mut number = 0;
-        self.breaking
-            .plan(start, faults::schedule(self.args.seed, self.args.duration, self.args.prefill, self.args.decode));
+        self.breaking.start(start);
         loop {
             let now = Instant::now();
             self.break_what_is_due(now)?;
-            let over = self.breaking.is_over() && self.ledger.all_recoverable_at().is_none_or(|at| at < now);
+            let over = self.breaking.is_over() && self.untold.is_empty() && self.ledger.nothing_more_recovers(now);
             if over && now >= start + self.args.duration {
                 break;
             }
@@ -301,17 +355,22 @@ impl<'a> Run<'a> {
 
     /// Decode processes take turns.
     fn hand_out(&mut self, number: u64, request: &Request, now: Instant) {
-        let decodes =
-            || self.children.iter().enumerate().filter(|(_, child)| child.setup.role == Role::Decode && child.up);
+        let decodes = || self.decodes().filter(|decode| self.children[*decode].up);
         let n = decodes().count();
         if n == 0 {
             return self.ledger.not_handed(number, now);
         }
-        let (decode, _) = decodes().nth(number as usize % n).expect("one of them");
+        let decode = decodes().nth(number as usize % n).expect("one of them");
         let hold = TOKEN.mul_f64(request.output_tokens as f64 / self.args.speedup).min(MAX_HOLD);
         self.ledger.handed(number, decode, now);
         let hold_ms = hold.as_millis() as u64;
-        self.tell(decode, Command::Start { request: number, hold_ms, blocks: request.blocks.clone() });
+        let untold = self.untold.iter().position(|untold| untold.decode == decode);
+        let to = untold.map(|at| {
+            let Untold { prefill, address, .. } = self.untold.swap_remove(at);
+            self.ledger.is_first(number);
+            (self.children[prefill].setup.name.clone(), address)
+        });
+        self.tell(decode, Command::Start { request: number, hold_ms, blocks: request.blocks.clone(), to });
     }
 
     /// The names of those that are broken on purpose.
@@ -341,6 +400,7 @@ impl<'a> Run<'a> {
     /// Lets every process count, shut down and end.
     fn quit(&mut self) {
         self.progress.show("shutting down");
+        self.seen.end();
         self.tell_all(|_| Some(Command::Quit));
         // A child that fails now has said its counts; how it ended shows below.
         let _ = self.listen(Instant::now() + QUIT, |run| run.children.iter().all(|child| child.said_bye));
@@ -351,6 +411,15 @@ impl<'a> Run<'a> {
             self.kill(child);
         }
         self.progress.clear();
+    }
+
+    /// How often a decode process looked at a prefill that was stopped for a moment, and at one that was silent until it was
+    /// given up.
+    fn looks(&self, prefills: &[usize]) -> [u64; 2] {
+        let silent = prefills.iter().flat_map(|prefill| self.ledger.faults_of(*prefill));
+        let silent: Vec<_> = silent.filter(|(kind, _)| matches!(kind, Kind::Stop | Kind::Blackhole)).collect();
+        let excuse = |excuses| silent.iter().filter(|fault| fault.1 == excuses).count();
+        [excuse(false), excuse(true)].map(|faults| (faults * self.args.decode) as u64)
     }
 
     fn report(self, wall: Duration, processor: Option<f64>, at_start: &[Residue], at_end: &[Residue]) -> Report {
@@ -369,11 +438,15 @@ impl<'a> Run<'a> {
             });
             spans.max_by_key(|span| span.end as i64 - span.start as i64)
         };
+        let totals = self.ledger.totals(&prefills, Instant::now());
+        let looks = self.looks(&prefills);
+        let findings = self.args.scenario.map(|scenario| self.seen.findings(scenario, &totals, looks));
         Report {
             mode: self.mode,
             args: self.args.clone(),
-            totals: self.ledger.totals(&prefills, Instant::now()),
+            totals,
             counts,
+            findings: findings.unwrap_or_default(),
             latencies: self.latencies,
             fds: worst(|residue| residue.descriptors),
             rss_kb: worst(|residue| residue.resident_kb),
@@ -382,6 +455,26 @@ impl<'a> Run<'a> {
             processor,
         }
     }
+}
+
+/// Puts a way that can be muted between every two processes one of which is to be swallowed.
+fn lay_ways(setups: &mut [Setup], faults: &[Fault]) -> Result<Vec<Proxy>, RunError> {
+    let swallowed =
+        faults.iter().filter(|fault| fault.kind == Kind::Blackhole).filter_map(|fault| match fault.target {
+            faults::Target::Prefill(nth) => setups.get(nth).map(|setup| setup.name.clone()),
+            faults::Target::Decode(_) => None,
+        });
+    let swallowed: Vec<_> = swallowed.collect();
+    let mut ways = Vec::new();
+    for Setup { name, peers, .. } in setups {
+        for (_, address) in peers.iter_mut().filter(|(peer, _)| swallowed.contains(peer) || swallowed.contains(name)) {
+            let way = Proxy::start(*address);
+            let way = way.map_err(|error| RunError::Io { what: "no way could be laid to a process", error })?;
+            *address = way.at();
+            ways.push(way);
+        }
+    }
+    Ok(ways)
 }
 
 /// Who there is, where, and who sends to whom.
@@ -403,11 +496,15 @@ fn setups(args: &Args, mode: Mode) -> Result<Vec<Setup>, RunError> {
             .map(|(_, name, address)| (name.clone(), *address))
             .collect(),
         mode,
+        scenario: args.scenario,
         threads: args.threads,
         page_bytes: args.kv_bytes_per_token * BLOCK_TOKENS as usize,
         connect_delay: args.connect_delay,
         // Compared are lifecycles, not backoffs: the one that is cut again and again is dialled again at once.
-        constant_retry: args.compare.then_some(Duration::from_millis(2)),
+        constant_retry: match args.scenario {
+            Some(scenario) => scenario.constant_retry(),
+            None => args.compare.then_some(Duration::from_millis(2)),
+        },
         probe_every: Duration::from_micros(if args.compare { 250 } else { 1000 }),
         revoke: args.revoke,
     };

@@ -28,13 +28,11 @@ fn a_stale_id_never_reaches_the_next_peer() {
         drop(peer);
         table.run();
         assert!(table.enter_by_id(id).is_none(), "the id of a removed peer was admitted");
-        if let Ok(next) = table.table().insert("q", Here) {
-            drop(join(&next)); // asks whatever was wanted before
-            table.run();
-            if let Some(lease) = table.enter_by_id(next.id()) {
-                use_lease(&lease, "q");
-            }
-        }
+        let next = table.table().insert("q", Here).expect("inserted");
+        drop(join(&next)); // asks whatever was wanted before
+        table.run();
+        use_lease(&table.enter_by_id(next.id()).expect("the next peer is ready"), "q");
+        drop(next);
         sender.join().unwrap();
         let Some(table) = Arc::into_inner(table) else { panic!("a thread is not over") };
         table.end();

@@ -3,7 +3,6 @@
 //!
 //! | field | written by | read by |
 //! |---|---|---|
-//! | gate | leases (enter, leave); the lane (open, close) | everybody |
 //! | transfers | who posts, inside a lease; who ends a transfer; the lane looks by RMW | everybody |
 //! | connection | `fill`, before the gate opens; `take`, after the gate drained and no visit runs | leases, between enter and leave; visits |
 //!

@@ -1,4 +1,6 @@
-//! Time as the driver and its waiters see it. The core takes time as an argument; only the driver owns a clock.
+//! Time as a table and its waiters see it. There is one clock, and clones of it: of the table, its pools, waits, transfers,
+//! grants, events and inboxes. What decides about a peer reads it once per section of its mutex (slow/mod.rs), after the
+//! lock, and takes time as an argument from there on. The driver, closes and shutdowns read it for themselves.
 
 use crate::sync::lock;
 use std::fmt;

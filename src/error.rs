@@ -67,8 +67,8 @@ pub enum BuildError {
         /// Which.
         limit: &'static str,
     },
-    /// The operating system gave no thread.
-    #[error("the table's driver thread could not be started")]
+    /// The operating system gave no thread. Raise its limit of threads or of memory, or build the table when others have ended.
+    #[error("the table's driver thread could not be started; raise the limit of threads or of memory")]
     Thread(#[source] std::io::Error),
     /// The operating system has no memory to tell us of a `fork`.
     #[error("no handler for forks could be registered")]
@@ -88,8 +88,9 @@ pub enum InsertError {
         /// The name.
         name: PeerName,
     },
-    /// The name is live with another address. Remove that peer first, and insert when its removal has resolved.
-    #[error("peer \"{name}\" is live at {live}; remove it before inserting it at {given}")]
+    /// The name is live with another address. Replace that by [`Peer::update`](crate::Peer::update); or, for a peer that has
+    /// nothing to do with it, remove the old one: its name may be inserted again as soon as the removal has begun.
+    #[error("peer \"{name}\" is live at {live}, not at {given}; update it, or remove it and insert it again")]
     NameConflict {
         /// The name.
         name: PeerName,
@@ -106,7 +107,7 @@ pub enum InsertError {
         /// The table's limit.
         limit: usize,
     },
-    /// The table is shut down.
+    /// The table is shut down, for ever. Insert it into another one.
     #[error("peer \"{name}\" not inserted: the table is shut down")]
     ShutDown {
         /// The name.
@@ -172,7 +173,7 @@ pub enum UpdateError {
         /// The peer.
         peer: PeerName,
     },
-    /// The table is shut down.
+    /// The table is shut down, for ever. Insert the peer into another one.
     #[error("peer \"{peer}\" not updated: the table is shut down")]
     ShutDown {
         /// The peer.
@@ -381,7 +382,8 @@ pub enum ReadyError {
         /// How long it ran.
         after: Duration,
     },
-    /// The transport's connect panicked.
+    /// The transport's connect panicked: a bug of the transport. It counts as a failed attempt; the peer backs off and may be
+    /// asked for again.
     #[error("peer \"{peer}\": the transport panicked while connecting: {message}")]
     Panicked {
         /// The peer.
@@ -389,8 +391,9 @@ pub enum ReadyError {
         /// The panic's message.
         message: Arc<str>,
     },
-    /// Another process answers at the peer's address than the one the address was published for.
-    #[error("peer \"{peer}\": address names incarnation {named}, {known} answered")]
+    /// Another process answers at the peer's address than the one the address was published for. Look up the address that
+    /// the process publishes now, and hand it to [`Peer::update`](crate::Peer::update).
+    #[error("peer \"{peer}\": address names incarnation {named}, {known} answered; update the address")]
     WrongIncarnation {
         /// The peer.
         peer: PeerName,
@@ -444,13 +447,13 @@ pub enum ReadyError {
         /// When to try again.
         retry_after: Duration,
     },
-    /// The peer is being removed, or was.
+    /// The peer is being removed, or was. Insert the name again, if it is still wanted.
     #[error("peer \"{peer}\" is removed")]
     Removed {
         /// The peer.
         peer: PeerName,
     },
-    /// The table is shut down.
+    /// The table is shut down, for ever. Insert the peer into another one.
     #[error("peer \"{peer}\": the table is shut down")]
     ShutDown {
         /// The peer.
@@ -522,8 +525,9 @@ pub enum PublishError {
         /// Where the peer stands.
         phase: Phase,
     },
-    /// Another process answered than the address names. The attempt has failed for all who wait.
-    #[error("peer \"{peer}\": address names incarnation {named}, {known} answered")]
+    /// Another process answered than the address names. The attempt has failed for all who wait. Hand the address that the
+    /// process publishes now to [`Peer::update`](crate::Peer::update).
+    #[error("peer \"{peer}\": address names incarnation {named}, {known} answered; update the address")]
     WrongIncarnation {
         /// The peer.
         peer: PeerName,
@@ -688,8 +692,8 @@ impl<E: Error + 'static> NotifyError<E> {
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum PostError<E: Error + 'static> {
-    /// The local and the remote slice differ in length.
-    #[error("transfer with \"{peer}\": {local} bytes here, {remote} there")]
+    /// The local and the remote slice differ in length. Take a [`slice`](crate::Slice::slice) of one that is as long as the other.
+    #[error("transfer with \"{peer}\": {local} bytes here, {remote} there; give slices of one length")]
     Length {
         /// The peer.
         peer: PeerName,
@@ -698,16 +702,18 @@ pub enum PostError<E: Error + 'static> {
         /// Of the remote slice.
         remote: u64,
     },
-    /// The local slice's region is not registered with this table.
-    #[error("transfer with \"{peer}\": region {} is not registered", region.0)]
+    /// The local slice's region is not registered with this table. Register it first.
+    #[error("transfer with \"{peer}\": region {} is not registered; register it first", region.0)]
     NotRegistered {
         /// The peer.
         peer: PeerName,
         /// The region.
         region: RegionId,
     },
-    /// The peer has as many transfers in flight or in quarantine as it may.
-    #[error("peer \"{peer}\" has its {limit} transfers in flight or in quarantine")]
+    /// The peer has as many transfers in flight or in quarantine as it may. Wait for some, or raise `max_transfers_per_peer`.
+    #[error(
+        "peer \"{peer}\" has its {limit} transfers in flight or in quarantine; wait for some or raise `max_transfers_per_peer`"
+    )]
     TooManyTransfers {
         /// The peer.
         peer: PeerName,
@@ -801,7 +807,7 @@ impl<E: Error + 'static> PostError<E> {
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError<E: Error + 'static> {
-    /// The table is shut down.
+    /// The table is shut down, for ever. Register with another table.
     #[error("region {} not registered: the table is shut down", region.0)]
     ShutDown {
         /// The region.
@@ -817,13 +823,13 @@ pub enum RegisterError<E: Error + 'static> {
         /// Grants that are not quiesced.
         grants: usize,
     },
-    /// It was never registered here.
-    #[error("region {} is not registered", region.0)]
+    /// It is not registered here, or no longer: there is nothing to take back.
+    #[error("region {} is not registered, there is nothing to take back", region.0)]
     NotRegistered {
         /// The region.
         region: RegionId,
     },
-    /// The transport panicked; the region is listed as it was before.
+    /// The transport panicked, a bug of it; the region is listed as it was before. Call again, or go on without it.
     #[error("region {}: the transport panicked: {message}", region.0)]
     Panicked {
         /// The region.
@@ -831,8 +837,8 @@ pub enum RegisterError<E: Error + 'static> {
         /// The panic's message.
         message: Arc<str>,
     },
-    /// The transport refused.
-    #[error("the transport did not take region {}", region.0)]
+    /// The transport refused; the region is listed as it was before. `source()` says why; when that is mended, call again.
+    #[error("the transport refused for region {}", region.0)]
     Transport {
         /// The region.
         region: RegionId,
@@ -852,8 +858,8 @@ pub enum RegisterError<E: Error + 'static> {
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
-    /// The page's region is not registered with this table.
-    #[error("page not lent to \"{peer}\": region {} is not registered", region.0)]
+    /// The page's region is not registered with this table. Register it first.
+    #[error("page not lent to \"{peer}\": region {} is not registered; register it first", region.0)]
     NotRegistered {
         /// The peer.
         peer: PeerName,
@@ -872,7 +878,7 @@ pub enum GrantError {
         /// The table's limit per peer.
         limit: u64,
     },
-    /// The table is shut down.
+    /// The table is shut down, for ever. Lend it through another table.
     #[error("page not lent to \"{peer}\": the table is shut down")]
     ShutDown {
         /// The peer.

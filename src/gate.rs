@@ -15,7 +15,8 @@
 //!   stripe out of `left`; who brings `left` to zero has drained the gate, and is told so.
 //! - A gate is opened again only by whoever was told, and only after that.
 //!
-//! Flag and count in two words, add-then-undo, and leaving on another stripe each lose (loom-tests/bays.rs).
+//! Add-then-undo and leaving on another stripe lose in loom-tests/bays.rs. So would flag and count in two words, which is no edit
+//! of this file and has no mutant: docs/internals.rs, "Not like this".
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crossbeam_utils::CachePadded;

@@ -47,9 +47,6 @@
 //! what it does not do. [`docs::policy`] justifies every default, [`docs::performance`] says what costs what, [`docs::why`] why it is made like this,
 //! [`docs::internals`] why it is right. [`docs::glossary`] has the words.
 
-#![deny(unsafe_op_in_unsafe_fn)]
-#![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
-
 mod bay;
 mod builder;
 mod cancel;

@@ -393,9 +393,9 @@ impl<T: Transport> Shared<T> {
         self.live.load(Ordering::Acquire)
     }
 
-    /// Counts `more` peers in, unless they would be more than `max_peers`.
-    pub(crate) fn count_peers(&self, more: usize) -> bool {
-        let fits = |live: usize| live.checked_add(more).filter(|sum| *sum <= self.config.max_peers);
+    /// Counts one more peer in, unless there are `max_peers`.
+    pub(crate) fn count_peer(&self) -> bool {
+        let fits = |live: usize| (live < self.config.max_peers).then(|| live + 1);
         self.live.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 

@@ -17,8 +17,16 @@
 //! | version | the start of a life | look-up by id |
 //! | process | nobody | whoever enters: fork.rs |
 //! | wanted | leases, `ready()` | the lane |
+//! | gates | leases (enter, leave); the lane and `publish` (open, close): gate.rs | everybody |
 //! | bays | see bay.rs | |
+//! | link | who has news; the driver: queue.rs | the driver |
 //! | references | handles, queue, bays | |
+//! | record | transitions, under `slow`: record.rs | everybody |
+//! | notes | who wins a report: note.rs | who settles |
+//! | in_flight, grants | who posts or lends; who ends a transfer or a grant; counts for listing | limits, listing, the lane |
+//! | connecting | election, return of the native connect, both under `slow` | `Shared::leaves`; listing |
+//! | suspect | heartbeats, under `slow` | `is_suspect` |
+//! | asked | refused leases, `ready()`, inserts; the lane takes it | the lane |
 //! | slow | the lane, tickets, `ready()`, removers: slow/ | |
 
 use crate::bay::Bay;
@@ -41,8 +49,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-// In this order, because the first cache line is read by every lease and written only by transitions: what handles and
-// transfers write comes after the bays.
+// In this order, because the first cache line is read by every lease and hardly ever written: by transitions, and by the
+// first who asks after each failure (`wanted`). What handles, transfers and refused leases write comes after the bays.
 #[repr(C, align(128))]
 pub(crate) struct Slot<T: Transport> {
     word: AtomicU64,

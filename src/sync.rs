@@ -1,5 +1,10 @@
-//! The only file that names `std::sync` or loom for the protocol: two modules with one surface, the rest of the crate does
-//! not know which. What must outlive a loom run that panics (names, clocks, contexts) uses `std::sync` directly.
+//! What the protocol is made of, of std or of loom: atomics, fences, mutexes, condition variables, checked cells, threads to
+//! unpark. Two modules with one surface; who takes these from here does not know which.
+//!
+//! `std::sync` is used directly for what loom must not see: what only counts, hints or lists, what is held over nothing, and
+//! what must outlive a loom run that panics (names, clocks, contexts). loom-tests/README.md lists it. Besides this file, loom
+//! is named where a model needs something of its own (the stripe of a thread in gate.rs, the collector in record.rs, the
+//! swap in snapshot.rs) and in internal.rs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

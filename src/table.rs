@@ -69,7 +69,8 @@ impl<T: Transport> PeerTable<T> {
     /// Adds a peer; makes no native call. A live name with the same address answers the existing peer. A name whose former
     /// peer is still being removed may be inserted at once; where a second connection would be in its way, the new peer
     /// connects when the old one is gone. Runs the address's
-    /// `Eq` and `Display` on this thread, under no lock. Does not wait.
+    /// `Eq` and `Display` on this thread, under no lock. May wait while another insert makes room: a sixteenth more places
+    /// than there are.
     ///
     /// # Errors
     /// [`InsertError`]; the table is unchanged.
@@ -82,7 +83,8 @@ impl<T: Transport> PeerTable<T> {
         Ok(peers.pop().expect("one peer for one name"))
     }
 
-    /// Adds many peers at the cost of one copy of the names: all or none.
+    /// Adds many peers at the cost of one copy of the names: all or none. Runs code and may wait as
+    /// [`insert`](Self::insert).
     ///
     /// # Errors
     /// [`InsertError`] of the first that can't be added; the table is unchanged.
@@ -108,8 +110,7 @@ impl<T: Transport> PeerTable<T> {
     /// Adds the ranks of one engine, each a peer of its own: all or none. When an error of one says that its
     /// [process is gone](TransportError::process_is_gone), the others that are Ready are probed at once, as by a
     /// [heartbeat](Builder::heartbeat) that is due; without heartbeats nobody is. A member that is in the table already
-    /// with this address joins the group, and leaves its last one. Runs `Eq` and `Display` of addresses on this thread,
-    /// under no lock. Does not wait.
+    /// with this address joins the group, and leaves its last one. Runs code and may wait as [`insert`](Self::insert).
     ///
     /// # Errors
     /// [`GroupError`]: as [`insert_many`](Self::insert_many), or two addresses name different
@@ -210,7 +211,7 @@ impl<T: Transport> PeerTable<T> {
         let generation = shared.next_generation();
         // Before the peer is counted: it shows the address, which may panic.
         let slow = Slow::new(name.clone(), address.clone(), generation, shared.clock.now(), after);
-        if !shared.count_peers(1) {
+        if !shared.count_peer() {
             return Err(too_many());
         }
         let home: *const Shared<T> = Arc::as_ptr(shared);
@@ -254,7 +255,7 @@ impl<T: Transport> PeerTable<T> {
         })
     }
 
-    /// A lease by id, for message headers and foreign callers: costs what one by handle costs. Never waits.
+    /// A lease by id, for message headers and foreign callers: costs about a fifth more than one by handle. Never waits.
     ///
     /// # Errors
     /// [`NotReady`]; nothing was sent. `Reason::Unknown` if the id's peer is gone, or the id was never one.
@@ -280,8 +281,8 @@ impl<T: Transport> PeerTable<T> {
     }
 
     /// Every peer's state, those being removed included, and those whose insert has not returned yet, from any thread and
-    /// without a lock, also during a hang. Each peer's phase, generation and record are of one moment, its counts of the
-    /// next; the list is not of one moment.
+    /// without waiting for any of them, also during a hang. Each peer's phase, generation and record are of one moment, its
+    /// counts of the next; the list is not of one moment.
     pub fn snapshot(&self) -> Snapshot {
         let shared = self.shared();
         let [generations, elections_without_connect, reports, stale_reports, leaked] = shared.counters.read();

@@ -2,9 +2,10 @@
 //! allocates nothing.
 
 use peerage::transport::memory::{Fabric, Memory, MemoryAddress, Step};
-use peerage::{Lease, NotReady, Peer, PeerId, PeerTable, Reported};
+use peerage::{Event, Lease, NotReady, Peer, PeerId, PeerTable, Phase, Reported};
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -174,8 +175,37 @@ fn looks_at_one_peer_allocate_nothing() {
     let world = world();
     let (table, peer) = (&world.table, &world.peer);
     assert_eq!(allocations_of(|| drop((peer.phase(), peer.generation(), peer.record(), peer.status()))), 0);
+    assert_eq!(allocations_of(|| drop((peer.id(), peer.name(), peer.is_suspect()))), 0);
+    assert_eq!(allocations_of(|| drop((table.time_to_declare_dead(), table.time_to_reusable()))), 0);
     assert_eq!(allocations_of(|| drop((peer.clone(), table.peer("p"), table.peer_by_id(world.id)))), 0);
     assert_eq!(allocations_of(|| peer.wait_ready(far()).map(drop).unwrap()), 0, "it is ready");
     let lease = peer.lease().unwrap();
     assert_eq!(allocations_of(|| drop((lease.id(), lease.name(), lease.is_current()))), 0);
+}
+
+/// Receiving an event, and looking for one that is not there. fails if: an event is made where it is received.
+#[test]
+fn the_receiver_of_events_allocates_nothing() {
+    let world = world();
+    let mut events = world.table.events();
+    world.peer.report(world.peer.generation(), &std::fmt::Error);
+    assert!(world.peer.lease().is_err(), "and that asks for a connect");
+    let before = ALLOCATIONS.get();
+    let mut received = 0;
+    loop {
+        received += 1;
+        match events.recv(far()).expect("it is connected again") {
+            Event::Changed(change) if change.transition.phase == Phase::Ready => break,
+            _ => {}
+        }
+    }
+    assert!(received > 2, "Ready as it was, then Failed, then Ready again");
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+    let events = RefCell::new(events);
+    let nothing = || {
+        let mut events = events.borrow_mut();
+        assert!(events.try_recv().is_none() && events.recv(Instant::now()).is_none());
+        assert!(events.poll_next(&mut Context::from_waker(Waker::noop())).is_pending());
+    };
+    assert_eq!(allocations_of(nothing), 0);
 }

@@ -3,11 +3,12 @@
 
 use peerage::transport::memory::{Fabric, Memory, MemoryAddress, MemoryError, Step};
 use peerage::{
-    Access, Backoff, Capabilities, DataPlane, Outcome, Peer, PeerTable, Phase, ReadyError, Region, RegisterError,
-    Reported,
+    Access, Backoff, Capabilities, DataPlane, NotifyError, Outcome, Peer, PeerTable, Phase, ReadyError, Region,
+    RegisterError, Reported,
 };
 use std::collections::HashSet;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -78,6 +79,7 @@ fn a_failed_send_and_its_removal_do_not_interleave_with_another_add_or_send() {
     let world = world();
     let World { memory, p, peer, .. } = &world;
     ready(peer);
+    let failed = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -90,7 +92,9 @@ fn a_failed_send_and_its_removal_do_not_interleave_with_another_add_or_send() {
                         continue;
                     };
                     let call = lease.native_call();
-                    let _ = lease.notify(b"x");
+                    if let Err(NotifyError::PeerBroken { .. }) = lease.notify(b"x") {
+                        failed.fetch_add(1, Ordering::Relaxed);
+                    }
                     drop(call);
                     let _ = p.inbox().try_recv();
                 }
@@ -100,6 +104,9 @@ fn a_failed_send_and_its_removal_do_not_interleave_with_another_add_or_send() {
     assert_eq!(memory.misuses(), []);
     let counts = memory.counts("p");
     assert_eq!((counts.duplicate_connects, counts.connecting_max, counts.open_max), (0, 1, 1));
+    let failed = failed.into_inner();
+    assert!(failed > 0, "the first send of all was to fail");
+    assert!((2..=failed + 1).contains(&counts.connects_begun), "one connect per failure at most: {failed}, {counts:?}");
 }
 
 #[test]

@@ -10,6 +10,8 @@
 //!
 //! Where not said otherwise, an operation may be called on any thread, inside async code and inside a transport's calls.
 //! "First" means: but for a thread's first, which sets up that thread's locals (of the collector of records, or of arc-swap).
+//! "Leaf if a last handle goes": what finds a peer by its id counts it for a moment. If the last handle of a removed peer is
+//! dropped meanwhile, its place is given back here: two leaf locks, and now and then memory for the list of free places.
 //!
 //! # Leases
 //!
@@ -17,7 +19,7 @@
 //! |---|---|---|---|---|
 //! | [`Peer::lease`](crate::Peer::lease), granted | lock-free | admission to exactly one generation | no | |
 //! | … refused | lock-free; wakes the driver once per failed generation | the reason is of the word that refused, or `Unsettled` | no, first | `Removed` or `ShutDown` |
-//! | [`PeerTable::lease_by_id`](crate::PeerTable::lease_by_id) | the same; refused: leaf if its peer's last handle goes just then | the same; a stale id is refused | no, first | the same until its last handle is gone, then `Unknown` |
+//! | [`PeerTable::lease_by_id`](crate::PeerTable::lease_by_id) | the same; refused: leaf if a last handle goes | the same; a stale id is refused | no, first | the same until its last handle is gone, then `Unknown` |
 //! | [`PeerTable::lease`](crate::PeerTable::lease) by name | the same, and one look at the names | the name is looked up in one snapshot | no, first | `Unknown`; `Removed` while the name is not free; `ShutDown` |
 //! | dropping a [`Lease`](crate::Lease) | wait-free; the last of a closed connection tells the driver: lock-free, one unpark | | no | as ever |
 //! | [`connection`](crate::Lease::connection), [`generation`](crate::Lease::generation), [`id`](crate::Lease::id), [`is_current`](crate::Lease::is_current) | wait-free | `is_current` may be stale at once | no | the connection stays open |
@@ -38,16 +40,16 @@
 //! | [`PeerTable::events`](crate::PeerTable::events) | slot of every peer in turn; blocks while another subscription begins | each peer's state, then each of its transitions once, in order | yes | without Removed peers |
 //! | [`Events::try_recv`](crate::Events::try_recv), polling [`next`](crate::Events::next) | leaf | | no | as ever, until the table is gone |
 //! | [`Events::recv`](crate::Events::recv) | blocks until an event or the deadline | | no | the same |
-//! | [`PeerTable::snapshot`](crate::PeerTable::snapshot) | lock-free; leaf if a peer's last handle goes meanwhile | each peer as in `status`; the list is not of one moment, and shows peers whose insert has not returned | yes | without Removed peers |
+//! | [`PeerTable::snapshot`](crate::PeerTable::snapshot) | lock-free; leaf if a last handle goes | each peer as in `status`; the list is not of one moment, and shows peers whose insert has not returned | yes | without Removed peers |
 //! | [`PeerTable::time_to_declare_dead`](crate::PeerTable::time_to_declare_dead), [`time_to_reusable`](crate::PeerTable::time_to_reusable) | wait-free | of the settings; never changes | no | as ever |
-//! | [`PeerTable::peer`](crate::PeerTable::peer), [`peer_by_id`](crate::PeerTable::peer_by_id), cloning a [`Peer`](crate::Peer) | lock-free, but writes a count that all handles of the peer share | one look | no, first | `None` |
-//! | dropping a [`Peer`](crate::Peer) | wait-free; the last reference of a removed peer: leaf | | no | the last of all drops the transport |
+//! | [`PeerTable::peer`](crate::PeerTable::peer), [`peer_by_id`](crate::PeerTable::peer_by_id), cloning a [`Peer`](crate::Peer) | lock-free, but writes a count that all handles of the peer share; `peer_by_id`: leaf if a last handle goes | one look | no, first | `None` |
+//! | dropping a [`Peer`](crate::Peer) | wait-free; the last reference of a removed peer: leaf | | no; the last reference: as said above | the last of all drops the transport |
 //!
 //! # Failure and recovery
 //!
 //! | operation | progress | in one step | allocates | being removed, removed, shut down |
 //! |---|---|---|---|---|
-//! | [`Peer::report`](crate::Peer::report), [`Lease::report`](crate::Lease::report), [`Reporter::report`](crate::Reporter::report) | lock-free, then the error's `Display`, which is yours, and one unpark | the named generation fails, or nothing changes | the text, if it was current | `Stale` |
+//! | [`Peer::report`](crate::Peer::report), [`Lease::report`](crate::Lease::report), [`Reporter::report`](crate::Reporter::report) | lock-free, then the error's `Display`, which is yours, and one unpark; by a `Reporter`: leaf if a last handle goes | the named generation fails, or nothing changes | the text, if it was current | `Stale`; by a `Reporter`, the last of all drops the transport |
 //! | [`Peer::ready`](crate::Peer::ready), polled | Ready: wait-free. Else slot at the first poll, then leaf | joins the attempt that runs, or the next, and asks for it | yes | `Removed`, `ShutDown`, at once |
 //! | [`Peer::wait_ready`](crate::Peer::wait_ready) | Ready: wait-free. Else slot, and blocks until the attempt's outcome or the deadline. On a table's own thread: `WouldDeadlock` | the same | the same | the same |
 //! | [`Peer::try_elect`](crate::Peer::try_elect) | slot | elected, or nothing changes | yes | `NotNow(Removed)`, `NotNow(ShutDown)` |
@@ -58,7 +60,7 @@
 //!
 //! | operation | progress | in one step | allocates | being removed, removed, shut down |
 //! |---|---|---|---|---|
-//! | [`PeerTable::insert`](crate::PeerTable::insert), [`insert_many`](crate::PeerTable::insert_many) | slot of peers that live; your address's `Eq` and `Display`, under no lock; blocks while another insert makes room for as many slots as there are | all names appear in one snapshot, or none | yes | may be inserted again; `ShutDown` |
+//! | [`PeerTable::insert`](crate::PeerTable::insert), [`insert_many`](crate::PeerTable::insert_many) | slot of peers that live; your address's `Eq` and `Display`, under no lock; blocks while another insert makes room for a sixteenth more slots than there are | all names appear in one snapshot, or none | yes | may be inserted again; `ShutDown` |
 //! | [`PeerTable::insert_group`](crate::PeerTable::insert_group) | the same, then the slot of every member | the same; the members join their group one after the other | yes | the same |
 //! | [`Peer::update`](crate::Peer::update), [`PeerTable::update`](crate::PeerTable::update) | slot; your address's `Eq` and `Display`, under no lock | the address is stored; the generation goes on or is retired | yes | `Removed`; `ShutDown` |
 //! | [`PeerTable::new_incarnation`](crate::PeerTable::new_incarnation) | slot of every peer in turn; blocks as the transport does | the transport has the new boot id; then each peer's generation is retired | yes | removed ones are left alone; `ShutDown` |
@@ -116,7 +118,8 @@
 //! | `DataPlane::notify`, `post`, `register`, `Transport::new_incarnation` | the caller's |
 //! | `DataPlane::cancel` | the caller's of [`Transfer::cancel`](crate::Transfer::cancel); closing, when a deadline has passed |
 //! | `DataPlane::deregister` | the caller's; at the end of a table the ending thread |
-//! | the transport's destructor | whoever gives back the last of table, handles, leases and transfers |
+//! | `Transport::end` | the ending thread |
+//! | the transport's destructor | whoever gives back the last of table, handles, leases and transfers, or makes the last call on a reporter or a completion: a thread of the table, or of the transport itself, which it must not join then |
 //! | an address's comparison and text | the one that inserts |
 //! | an address's destructor | closing; the inserting one, if it was not taken over; connecting, if its peer was removed meanwhile |
 //! | a transport error's text | the one that reports, or on which the native call failed |
@@ -129,5 +132,5 @@
 //!
 //! # How it is checked
 //!
-//! Allocation: `tests/allocations.rs`, for leases, refusals, stale reports and the rows of State but `snapshot`. What runs
-//! under no lock: `tests/spec/reentrancy.rs`. Progress and atomicity: [`internals`](super::internals).
+//! Allocation: `tests/allocations.rs`, for leases, refusals, stale reports, and what State says allocates nothing, but for the
+//! last reference of a peer. What runs under no lock: `tests/spec/reentrancy.rs`. Progress and atomicity: [`internals`](super::internals).

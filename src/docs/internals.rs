@@ -1,4 +1,5 @@
-//! How it works and why it is right: each rule, who keeps it, what it rests on, which model checks it, which mutant fails it.
+//! How it works and why it is right: each rule, who keeps it, what it rests on, which model checks it, which mutant fails it; or,
+//! where no model does, which test.
 //!
 //! Files are those of `src/`, models those of `loom-tests/` (file, then test), mutants those of `loom-tests/mutants/`:
 //! `ci/loom.sh --mutants` applies each to the source and requires the model it names to fail. "Under the mutex" means the
@@ -32,7 +33,8 @@
 //! 3. **After a report or a removal returned, nobody who learns of it is admitted on g**, whatever the answer: if it was "stale",
 //!    the word had left g before. An entrant reads the word after it is counted in, and a word that left g never comes back.
 //!    (In the sense of happens-before: a thread that could not know of the return may still be inside its own `lease()`.)
-//!    Asserted in `bays::every_use_precedes_the_close_one_stripe` and `attempts::an_attempt_of_a_removed_peer_is_undone`.
+//!    Asserted in `bays::every_use_precedes_the_close_one_stripe` and `attempts::an_attempt_of_a_removed_peer_is_undone`; mutants
+//!    `no-second-look`, `relaxed-change`, `removal-does-not-shut`.
 //!
 //! # The gate, and why the word is read twice
 //!
@@ -58,7 +60,7 @@
 //!    opens again for g″. The thread's CAS succeeds on the new opening. Its second look acquires nothing new, because the CAS has
 //!    acquired the opening, and before that the word had become Connecting(g″): it differs from Ready(g, b). The thread leaves
 //!    like anybody; it may even be the last one out of g″ (`bays::a_late_entrant_may_drain_the_next_generation`).
-//!    Mutant `no-second-look`.
+//!    Mutants `no-second-look`, `late-entrant-does-not-tell`.
 //! 8. **Trying again ends.** Only a word that is Ready and newer is tried again. A CLOSED stripe is read with Acquire and was
 //!    closed after the word moved (Release), so the next look at the word differs. Mutants `relaxed-look`, `close-acquire`.
 //!
@@ -104,6 +106,8 @@
 //!     `upgrade-keeps-a-dead-slot`, `counted-before-version`.
 //! 17. **What a life leaves behind does no harm.** `wanted` and notes carry table-wide generations, so those of an earlier life are
 //!     stale; `events` is 0, since a queued slot is counted; transfers, grants and filled bays hold references themselves.
+//!     `ids::a_stale_id_never_reaches_the_next_peer`; mutants `generations-are-not-table-wide`, `no-reference-in-the-queue`,
+//!     `publish-takes-no-reference`.
 //! 18. **What is not listed yet is found.** A slot has a life before it is in the names. A snapshot shows it and its id works; if
 //!     its insert then fails it is removed like any peer (`Locked::discard`). Tests: `tests/spec/half_inserted.rs`.
 //!
@@ -126,7 +130,10 @@
 //!     `attempts::an_attempt_ends_once_beside_a_connection_that_drains`; mutant `publish-without-its-reservation`.
 //! 22. **A report between fill and CAS** leaves an open gate under Failed(g). Only late entrants of older generations enter it, and
 //!     their second look rejects them; the lane shuts and drains it like any other (`Locked::settle`).
+//!     `attempts::a_reported_attempt_is_never_ready`; mutants `publish-by-store`, `report-ignores-connecting`.
 //! 23. **Old before new.** Without `OVERLAP`, an election needs *both* bays Free (`Locked::free_bay`); with it, one.
+//!     `attempts::an_attempt_ends_once_beside_a_connection_that_drains`; mutant `draining-bay-is-free`. The number of bays is data,
+//!     no order: `one_connect::where_the_transport_allows_one_connection_the_old_one_is_closed_before_the_next_connect`.
 //!
 //! # Waiters
 //!
@@ -136,7 +143,12 @@
 //!     `outcome::a_waiter_gets_the_first_outcome_after_its_question`; mutants `cell-not-refreshed`,
 //!     `look-then-join-in-two-sections`, `join-then-ask-in-two-sections`.
 //! 25. **Nobody waits for ever**: whatever an election waits for has a timer (`lane::next_look`) that answers the cell: attempt and
-//!     drain deadline, overdue close, stuck connect (`Busy`), backoff (answered at the join).
+//!     drain deadline, overdue close, stuck connect (`Busy`), backoff (answered at the join). A model's clock moves only by hand,
+//!     so tests look at the timers: `waiting::who_keeps_a_failed_lease_and_waits_is_told_what_is_not_given_back`,
+//!     `waiting::who_waits_behind_a_close_that_hangs_is_told_where_the_native_side_has_one_slot_per_name`. The answer wakes
+//!     who waits: `waiting::a_future_is_woken_by_the_outcome_it_waits_for`, `waiting::a_thread_is_woken_by_the_outcome_it_waits_for`;
+//!     mutants `waker-left-after-the-look`, `sleep-in-another-section-than-the-look`. It comes also if the driver dies:
+//!     `death::who_waits_for_a_peer_is_told`; mutant `waiter-looks-at-the-death-before-it-joins`.
 //!
 //! # What reporters say
 //!
@@ -173,7 +185,10 @@
 //!     up while it waits for its turn is sent is decided by one CAS on its count of bytes: of the deadline
 //!     (`Core::expire`) or of the transport (`Completion::begins`).
 //! 32. **A page that is lent comes back** when its grant's gate, made like a stripe, is CLOSED and empty (`grant.rs`). A gate of a
-//!     grant never opens again, so it needs no second look. Tests in `grant.rs`.
+//!     grant never opens again, so it needs no second look. `lending::quiesced_comes_after_every_write`; mutants
+//!     `copy-enters-a-revoked-grant`, `copy-hands-nothing-on`, `first-copy-to-leave-finishes`, `last-copy-collects-nothing`,
+//!     `revoke-collects-nothing`, `revoke-by-load-and-store`. `lending::a_grant_quiesces_once_whoever_ends_it`; mutant
+//!     `revoke-finishes-nothing`.
 //!
 //! # Names, removal, shutdown
 //!
@@ -183,9 +198,22 @@
 //!     mutant `shutdown-is-a-flag-and-a-walk`.
 //! 35. **No second connect of a name across a removal.** At Removing the name's entry goes, or becomes `Leaving` until Removed if the
 //!     transport has one slot per name or a connect runs (`Shared::leaves`; no election follows Removing).
+//!     `successors::a_successor_connects_when_the_last_lease_of_its_predecessor_is_back`,
+//!     `successors::a_successor_inserted_beside_the_end_of_its_predecessor_connects`,
+//!     `successors::a_successor_removed_first_hands_its_predecessor_on`; mutants `successor-does-not-wait`,
+//!     `successor-is-not-told`, `predecessor-is-not-listed`, `predecessor-is-not-handed-on`, `election-revives-a-removed-peer`.
 //! 36. **A removal ends once** for all who wait: they stand in one list under the mutex, taken at Removed.
+//!     `waiting::every_remover_learns_the_end`, `shutting_down::a_remover_learns_the_same_end`,
+//!     `tickets::a_ticket_outlives_the_beginning_of_a_removal_and_not_its_end`; mutants `remover-joins-what-has-ended`,
+//!     `removal-begins-twice`, `removal-ends-under-a-connect`.
 //! 37. **Shutdown** (`shutdown.rs`): end the names, begin every removal, revoke what is lent; the driver waits for no live peer or
 //!     the deadline; an ending thread deregisters what nothing uses and reports; if that hangs the driver reports for it.
+//!     `shutting_down::an_attempt_is_undone`, `shutting_down::nobody_is_elected_afterwards`,
+//!     `shutting_down::every_lease_precedes_the_close`, `shutting_down::a_grant_is_refused_or_revoked`,
+//!     `shutting_down::a_registration_is_refused_or_taken_back`, `shutting_down::a_transfer_keeps_its_region`; mutants
+//!     `removal-keeps-the-reservation`, `election-revives-a-removed-peer`, `removed-bay-counts-as-drained`,
+//!     `grant-looks-for-the-end-before-it-is-listed`, `register-looks-before-its-turn`, `shutdown-deregisters-what-is-in-use`.
+//!     The deadline is a timer: `shutting_down::a_shutdown_ends_at_its_deadline_also_when_every_closing_thread_hangs`.
 //!
 //! # Forks
 //!
@@ -241,24 +269,24 @@
 //!
 //! # Not like this
 //!
-//! Each of these looks right and lost, in a model or in a measurement. Those with a mutant can be lost again by
-//! `ci/loom.sh --mutants`; measurements are of the prototype this was made from, on Linux x86-64.
+//! Each of these looks right and loses. Those with a mutant can be lost again by `ci/loom.sh --mutants`; "another structure" is
+//! no edit of this one, so that no mutant can show it. What was measured is the bare structure, on Linux x86-64, not this crate.
 //!
 //! | variant | what it loses | seen in |
 //! |---|---|---|
 //! | no second look at the word | a late entrant uses the next generation as its own | `no-second-look` |
-//! | flag and count in two words | an entry between "closed" and "nobody inside" | prototype's model |
+//! | flag and count in two words | an entry between "closed" and "nobody inside" | another structure |
 //! | add first, undo if closed | the closed stripe reaches zero twice | `enter-adds-then-undoes` |
 //! | leave on the leaver's own stripe | a stripe never drains, another underflows | `leave-on-the-threads-stripe` |
 //! | one count for the whole peer, not striped | 3 to 7 times slower with two and more threads on one peer | measured |
-//! | the count inside the slot's word | one stuck transfer keeps the peer from connecting again | prototype's model |
-//! | the pointer taken out by an unconditional swap | the new connection removed by a late error of the old one | prototype's model |
+//! | the count inside the slot's word | one stuck transfer keeps the peer from connecting again | another structure |
+//! | the pointer taken out by an unconditional swap | the new connection removed by a late error of the old one | another structure |
 //! | drained inferred from empty stripes | a late DRAINED closes the next generation in use | `drained-inferred-from-stripes` |
 //! | `events` cleared by a store | bits set in between: 14,230 of 2,000,000 wake-ups lost | `clear-by-store`; measured |
 //! | `events` cleared after the look | what was told in between | `clear-after-look` |
 //! | no reference in the queue | a slot used again while it is queued | `no-reference-in-the-queue` |
-//! | unpark through the slot, after the push | the slot may be gone | prototype's model |
-//! | election by a bare CAS, or leaving Connecting without the mutex | two native connects at once | does not compile here: both need the held mutex; prototype's model |
+//! | unpark through the slot, after the push | the slot may be gone | `unpark-through-the-slot` |
+//! | election by a bare CAS, or leaving Connecting without the mutex | two native connects at once | does not compile here: both need the held mutex |
 //! | a report that ignores Connecting | an attempt known to be dead becomes Ready | `report-ignores-connecting` |
 //! | publish by a store | a report that won is undone | `publish-by-store` |
 //! | `wanted` as a bit | a request lost, or a connect nobody asked for | `wanted-is-a-bit-cleared-after-the-attempt`, `wanted-is-a-bit-cleared-at-the-election` |

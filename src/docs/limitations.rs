@@ -32,7 +32,7 @@
 //!   its threads, stays after the table is shut down and dropped, until the last of them is gone. `Tcp` stops listening when
 //!   `shutdown()` resolves.
 //! - **Memory of places is kept**: a table holds as many slots as it ever had peers at once, and a sixteenth more at most, until
-//!   it is gone. Each has two bays of `stripes` cache-line pairs.
+//!   it is gone. Each has `stripes` cache-line pairs, which its two bays share.
 //! - **A stage that can't be undone is counted**, of a connection that came about and of one that did not
 //!   ([`Stages`](crate::transport::Stages)); it is not tried again.
 //! - **What cannot be closed is forgotten**: a connection that its transport leaks, or refuses to close until the drain deadline,

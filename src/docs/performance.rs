@@ -16,8 +16,8 @@
 //! | `ready()` of a peer that is Ready | a load | |
 //! | every other change of a peer | its mutex, about a dozen small allocations before it, one record | |
 //! | a step of the driver | one peer's mutex, tried; handing a job to a pool, which may start a thread | |
-//! | insert | one slot, one path of the names; now and then room for as many slots as there are. [`insert_many`](crate::PeerTable::insert_many) replaces the names once | |
-//! | memory of a peer | one pair of cache lines per stripe, two bays, and one record | [`stripes`](crate::Builder::stripes) |
+//! | insert | one slot, one path of the names; now and then room for a sixteenth more slots than there are. [`insert_many`](crate::PeerTable::insert_many) replaces the names once | |
+//! | memory of a peer | one pair of cache lines per stripe, which its two bays share, and one record | [`stripes`](crate::Builder::stripes) |
 //!
 //! A stripe belongs to a thread by the order in which threads first lease anything in the process, modulo the number of stripes.
 //! So the first S threads never share one; threads that come and go use the numbers up, and later ones may collide.
@@ -58,7 +58,7 @@
 //! # What not to do
 //!
 //! - **Names on the hot path.** Look a peer up once and keep the [`Peer`](crate::Peer); put its [`PeerId`](crate::PeerId) into message
-//!   headers and foreign code. By id costs about what by handle costs; by name costs a hash and a walk more.
+//!   headers and foreign code. By id costs about a fifth more than by handle; by name costs a hash and a walk more.
 //! - **Cloning handles per send.** A clone writes a line that all senders share. Borrow the handle, or let each thread keep its own
 //!   clone. A lease is not a clone: it counts on its own stripe.
 //! - **Holding a lease while you wait** for the same peer to be ready again: where the transport allows one connection per peer the

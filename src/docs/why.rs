@@ -1,7 +1,8 @@
 //! Why it is made like this: questions, answers, evidence.
 //!
-//! *Measured* means on the prototype this was made from, or on the named software as published, on Linux x86-64 without RDMA hardware;
-//! two cores unless another number is given. Figures of this crate are in `BENCHMARKS.md`.
+//! *Measured* means by us, of the bare data structure in question or of the named software as published, on Linux x86-64 without
+//! RDMA hardware; two cores unless another number is given. None of these figures is of this crate: those are in `BENCHMARKS.md`,
+//! with the commands that print them.
 //!
 //! # Why a library for this at all?
 //!
@@ -36,7 +37,7 @@
 //!
 //! So that no two words of the table are ever the same. A lease by id may be put off for a whole life of its slot: the peer is removed,
 //! another takes its place. With a counter per peer the second look could find the same word again. With one counter it cannot, so by
-//! id costs what by handle costs, without an epoch or a count ([`internals`](super::internals), 1 and 15).
+//! id needs neither an epoch nor a count ([`internals`](super::internals), 1 and 15), and costs about a fifth more than by handle.
 //!
 //! # Why is a generation not enough to know a restarted peer?
 //!
@@ -81,8 +82,8 @@
 //!
 //! So that nobody has to agree on who that is. Whoever moves the word to Connecting(g′) is the owner; everybody else reads that there is one and
 //! fails fast or waits. The election holds the slot's mutex besides its CAS, because it has more to establish than the word: no other
-//! native connect runs, a bay is free, the backoff is over. By a bare CAS, two native connects ran at once in the prototype's
-//! model. Senders never take that mutex.
+//! native connect runs, a bay is free, the backoff is over. By a bare CAS, two native connects may run at
+//! once. Senders never take that mutex.
 //!
 //! # Why does a report not reconnect?
 //!
@@ -117,10 +118,11 @@
 //! Timers need a thread anyway. With one, no sender ever does another peer's work, "who does it" has one answer, and everything that is
 //! not a send can be tested step by step on a clock that the test moves.
 //!
-//! # Why four kinds of pools?
+//! # Why six pools?
 //!
-//! Each kind of native call may hang, and what hangs must not hold up what would free it: a connect that hangs needs a close, a shutdown
-//! must come to its report although closes hang.
+//! Each kind of native call may hang, and what hangs must not hold up what would free it, or what somebody else waits for: a connect
+//! that hangs needs a close, closes of removed peers must not hold up those of peers in the table, heartbeats must not hold up the
+//! probes of callers, and a shutdown must come to its report although closes hang.
 //!
 //! # Why does the record lag behind the word?
 //!

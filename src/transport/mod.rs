@@ -80,7 +80,7 @@ pub enum ErrorClass {
     Incompatible,
 }
 
-/// What a transport can do: asked, never assumed.
+/// What a transport can do. What is not in the set is never assumed.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Capabilities(u32);
 
@@ -91,7 +91,8 @@ impl Capabilities {
     pub const OVERLAP: Self = Capabilities(1);
     /// After `disconnect` returned, no transfer of that connection touches local memory any more.
     pub const CLOSE_QUIESCES: Self = Capabilities(1 << 1);
-    /// There is a native close at all. Without it every disconnect is `Leaked` and counted.
+    /// There is a native close at all. The table does not ask for this one; it is for people and wrappers. A transport without
+    /// it answers [`Closed::Leaked`] to every `disconnect`, which is counted; `Memory` does.
     pub const NATIVE_CLOSE: Self = Capabilities(1 << 2);
     /// `probe` tells alive from dead.
     pub const PROBE: Self = Capabilities(1 << 3);
@@ -167,6 +168,10 @@ pub enum Liveness {
 
 /// Makes and ends connections. The table serializes `connect` and `disconnect` per peer, and never calls one peer's while
 /// holding anything another peer waits for. Every call is caught: a panic is a failed attempt, or a leak that is counted.
+///
+/// The transport is dropped by whoever lets go of the table last. That may be a native thread of its own, inside
+/// [`Reporter::report`], or when it completes or drops a [`Completion`](crate::Completion) or a held
+/// [`Loan`](crate::Loan). So a `Drop` that joins native threads must leave out the one it runs on.
 pub trait Transport: Send + Sync + 'static {
     /// Where a peer is.
     type Address: Address;

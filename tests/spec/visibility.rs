@@ -1,4 +1,4 @@
-//! Promise 12. Everything is visible without locks: phase, generation, incarnation, age, leases, transfers, grants, last
+//! Promise 12. Everything is visible without waiting: phase, generation, incarnation, age, leases, transfers, grants, last
 //! error, next try.
 
 use crate::common::*;

@@ -231,7 +231,7 @@ impl TcpBuilder {
         });
         let (gone, until) = watch::channel(());
         let inside = threads.handle().enter();
-        let failed = |source| BindError::Listen { address: SocketAddr::from(([0, 0, 0, 0], 0)), source };
+        let failed = |source| BindError::Listen { address, source };
         let local_addr = listener.local_addr().map_err(failed)?;
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
         tokio::spawn(accept(listener, shared.clone(), until));

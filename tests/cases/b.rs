@@ -114,7 +114,7 @@ fn case_b4_the_old_life_is_closed_before_the_new_one_is_opened_where_there_is_on
     let mut waiter = peer.ready();
     assert!(poll_once(&mut waiter).is_pending());
     world.settle();
-    assert_eq!(world.connects("p"), 1);
+    assert_eq!((peer.phase(), world.connects("p")), (Phase::Failed, 1), "somebody is inside");
     assert!(lease.notify(b"old").is_err() && lease.write(&ours, lent.remote()).is_err());
     drop(lease);
     block_on(waiter).unwrap();

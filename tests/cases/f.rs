@@ -76,7 +76,7 @@ fn case_f3_a_healthy_peer_is_forgiven_after_one_attempt() {
         world.settle();
     };
     ask();
-    assert_eq!(world.connects("p"), 1, "it rests");
+    assert_eq!((peer.phase(), world.connects("p")), (Phase::Failed, 1), "it rests");
     let hold = world.memory.steps().hold(Step::Connect, "p");
     world.wait_out_backoff(&peer);
     ask();

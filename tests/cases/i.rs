@@ -52,7 +52,7 @@ mod over_sockets {
 
     /// Who waits for a connect that does not come, and who waits for a message, are told of the shutdown.
     ///
-    /// fails if: i2 (who waits is not told of the end)
+    /// fails if: i2 (who waits for a connect is not told of the end), i2-inbox (who waits for a message is not)
     #[test]
     fn case_i2_who_waits_for_a_connect_and_who_waits_for_a_message_are_told_of_the_shutdown() {
         let mute = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -26,6 +26,10 @@ mutants:
 unit-mutants *files:
     ci/mutants.sh {{files}}
 
+# Which test shows which case; `just cases --mutants all` applies what must fail them.
+cases *args:
+    ci/cases.sh {{args}}
+
 # Real processes under faults.
 failover *args:
     cargo run --release --example pd_failover -- {{args}}
@@ -65,6 +69,7 @@ tools:
 # Everything that takes long: mutants, fuzzing, sanitizers, faults.
 nightly:
     ci/loom.sh --mutants
+    ci/cases.sh --mutants all
     ci/fuzz.sh 300
     ci/sanitizers.sh
     ci/faults.sh --soak

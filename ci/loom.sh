@@ -30,60 +30,18 @@ if [ "${1:-}" != --mutants ]; then
 fi
 shift
 
+. ci/mutants.lib.sh
 work=$root/target/mutants/work
 out=$root/target/mutants/out
 export CARGO_TARGET_DIR=$root/target/mutants/target
-rm -rf "$work"
-mkdir -p "$work"
-# -m: new times, or cargo would take a mutant that an interrupted run has built for the source.
-tar -cf - --exclude=./target --exclude=./.git . | tar -xmf - -C "$work"
+copy_tree
 
-# Puts the text $2 in place of the text $1 in file $3; both are whole lines.
-replace() {
-    local text before after
-    text=$'\n'$(cat "$3" && printf x)
-    before=${text%%"$1"*}
-    after=${text#*"$1"}
-    if [ "$before" = "$text" ]; then
-        echo "$3: the lines to replace are not there:$1" >&2
-        return 1
-    fi
-    if [ "${after#*"$1"}" != "$after" ]; then
-        echo "$3: the lines to replace are there twice:$1" >&2
-        return 1
-    fi
-    text=$before$2$after
-    text=${text#$'\n'}
-    printf %s "${text%x}" >"$3"
+build() {
+    models --no-run
 }
 
-# Applies mutant file $1 to the copy; sets `model` and `touched`.
-apply() {
-    local line file='' old=$'\n' new=$'\n'
-    model='' touched=()
-    while IFS= read -r line || [ -n "$line" ]; do
-        case $line in
-        'model: '*) model=${line#model: } ;;
-        'file: '*)
-            file=${line#file: }
-            touched+=("$file")
-            ;;
-        -*) old+=${line#-}$'\n' ;;
-        +*) new+=${line#+}$'\n' ;;
-        '')
-            if [ "$old" != $'\n' ]; then
-                replace "$old" "$new" "$work/$file" || return 1
-            fi
-            old=$'\n' new=$'\n'
-            ;;
-        '#'*) ;;
-        *)
-            echo "$1: not understood: $line" >&2
-            return 1
-            ;;
-        esac
-    done < <(cat "$1" && echo && echo)
-    [ -n "$model" ] && [ ${#touched[@]} -gt 0 ]
+run() {
+    timeout "$patience" cargo test --profile loom --no-default-features --test loom -- --exact "$1"
 }
 
 # A model that no mutant has failed proves nothing, and a mutant that is not in the table is not found.
@@ -110,45 +68,4 @@ else
     set -- "${@/%/.mutant}"
 fi
 
-caught=0 bad=0
-started=$SECONDS
-printf '%-44s %-10s %4s  %s\n' mutant verdict s 'what the model said'
-for mutant; do
-    name=$(basename "$mutant" .mutant)
-    before=$SECONDS
-    model='' said=''
-    if ! apply "$mutant"; then
-        verdict='no match'
-    elif ! (cd "$work" && models --no-run) >"$out" 2>&1; then
-        verdict='no build'
-    else
-        status=0
-        (cd "$work" && timeout "$patience" cargo test --profile loom --no-default-features --test loom -- --exact "$model") \
-            >"$out" 2>&1 || status=$?
-        case $status in
-        0) verdict=SURVIVED ;;
-        101)
-            said=$(sed -n '/panicked at/{n;p;q;}' "$out")
-            case $said in
-            '') verdict='no panic' ;;
-            *'maximum number of branches'*) verdict='no end' ;;
-            *) verdict=caught ;;
-            esac
-            ;;
-        124) verdict='no end' ;;
-        *) verdict="status $status" ;;
-        esac
-    fi
-    for file in "${touched[@]}"; do
-        cp "$root/$file" "$work/$file"
-    done
-    printf '%-44s %-10s %4d  %s\n' "$name" "$verdict" $((SECONDS - before)) "$said"
-    if [ "$verdict" = caught ]; then
-        caught=$((caught + 1))
-    else
-        bad=$((bad + 1))
-        tail -n 15 "$out" >&2 || true
-    fi
-done
-echo "$((caught + bad)) mutants, $caught caught, $((SECONDS - started)) s"
-[ "$bad" -eq 0 ]
+try_mutants "$@"

@@ -336,10 +336,12 @@ mod tests {
             max_stuck,
             max_peers,
             max_transfers_per_peer,
+            max_quarantined_bytes,
             max_waiters_per_peer,
             backoff: Backoff { base, cap, min_stable },
             breaker,
             heartbeat,
+            stalled_after,
             remove_failed_after,
             idle_ttl,
         } = Config::default();
@@ -356,6 +358,7 @@ mod tests {
             ("max_stuck", number(max_stuck)),
             ("max_peers", number(max_peers)),
             ("max_transfers_per_peer", number(max_transfers_per_peer)),
+            ("max_quarantined_bytes", format!("{} GiB", max_quarantined_bytes >> 30)),
             ("max_waiters_per_peer", number(max_waiters_per_peer)),
             ("Backoff::base", time(base)),
             ("Backoff::cap", time(cap)),
@@ -366,6 +369,7 @@ mod tests {
             ("heartbeat", or("off", heartbeat.map(|heartbeat| time(heartbeat.interval)))),
             ("Heartbeat::interval", time(interval)),
             ("Heartbeat::dead_after", time(dead_after)),
+            ("stalled_after", or("off", stalled_after.map(time))),
             ("remove_failed_after", or("off", remove_failed_after.map(time))),
             ("idle_ttl", or("off", idle_ttl.map(time))),
         ]

@@ -171,7 +171,7 @@ impl Inbox {
         Next { shared: &self.shared, place: None }.await
     }
 
-    /// No message will come any more: receivers get what is queued, then `None`. For transports, when they are dropped.
+    /// No message will come any more: receivers get what is queued, then `None`. For transports, when they end.
     pub fn close(&self) {
         let Some(mut queue) = self.queue() else { return };
         queue.closed = true;

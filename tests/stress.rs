@@ -99,12 +99,18 @@ fn everything_at_once(capabilities: Capabilities) {
     drop(others);
 }
 
+/// Inserts, removals, leases, uses, reports and waits from many threads at once, with no setting that would be less safe.
+///
+/// fails if: k1 (a connect begins beside a running one)
 #[test]
-fn everything_at_once_with_overlap() {
+fn case_k1_everything_at_once_with_overlap() {
     everything_at_once(Capabilities::OVERLAP.with(Capabilities::CLOSE_QUIESCES).with(Capabilities::NATIVE_CLOSE));
 }
 
+/// The same where the native side has one connection per name.
+///
+/// fails if: k1 (a connect begins beside a running one)
 #[test]
-fn everything_at_once_with_one_connection_per_name() {
+fn case_k1_everything_at_once_with_one_connection_per_name() {
     everything_at_once(Capabilities::NATIVE_CLOSE);
 }

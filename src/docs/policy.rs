@@ -34,6 +34,7 @@
 //! | [`max_concurrent_closes`](crate::Builder::max_concurrent_closes) | 8 | closes are quick, or they hang; those that hang give up their place |
 //! | [`max_stuck`](crate::Builder::max_stuck) | 32 | threads that native calls may hold for ever, of each kind; beyond, callers are told `Busy` rather than the process running out of threads |
 //! | [`max_peers`](crate::Builder::max_peers) | 1,048,576 | more than any cluster; a bound for a loop that inserts by mistake |
+//! | [`max_quarantined_bytes`](crate::Builder::max_quarantined_bytes) | 1 GiB | a peer that hangs in hundreds of large pages has no use for more, and the process can do without them |
 //! | [`max_transfers_per_peer`](crate::Builder::max_transfers_per_peer) | 65,536 | transfers that hang keep their pages; so many pages of one bad peer, and no more |
 //! | [`max_waiters_per_peer`](crate::Builder::max_waiters_per_peer) | 65,536 | all wait for one outcome; beyond, `Busy` at once, never a queue without a bound |
 //! | [`stripes`](crate::Builder::stripes) | the cores, 4 to 16 | as many threads send to one peer without sharing a cache line; not more memory than that pays for |
@@ -45,6 +46,7 @@
 //! | [`heartbeat`](crate::Builder::heartbeat) | off | how long a healthy peer may be silent only its user knows, and a probe is traffic that nobody asked for. For peers that can be stopped or cut off without a word it is recommended, with the two values below |
 //! | [`Heartbeat::interval`](crate::Heartbeat::interval) | 1 s | one small message a second per peer; suspected after at most two seconds |
 //! | [`Heartbeat::dead_after`](crate::Heartbeat::dead_after) | 3 s | a collection of garbage, a debugger or a short migration is survived; a request with a deadline of ten seconds still has time to go elsewhere |
+//! | [`stalled_after`](crate::Builder::stalled_after) | off | how long a healthy peer may take a page's bytes only its user knows; 5 s where peers can be stopped |
 //! | [`remove_failed_after`](crate::Builder::remove_failed_after) | off | a table is told who its peers are, and removes none behind its user's back |
 //! | [`idle_ttl`](crate::Builder::idle_ttl) | off | the same |
 //!

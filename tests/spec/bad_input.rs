@@ -33,19 +33,6 @@ fn what_is_not_a_name_is_refused<F: Fleet>() {
     assert_eq!(table.snapshot().peers.len(), 1);
 }
 
-fn a_live_name_with_the_same_address_is_the_same_peer_and_with_another_a_conflict<F: Fleet>() {
-    let fleet = F::of(&["p", "q"]);
-    let table = table_of(&fleet);
-    let peer = insert(&fleet, &table, "p");
-    let generation = peer.wait_ready(far()).unwrap();
-    assert_eq!(insert(&fleet, &table, "p").id(), peer.id());
-    let error = table.insert("p", fleet.address("q")).unwrap_err();
-    let (live, given) = (fleet.address("p").to_string(), fleet.address("q").to_string());
-    assert_eq!(error, InsertError::NameConflict { name: peer.name().clone(), live, given });
-    reads_well(&error);
-    assert_eq!((peer.generation(), table.transport().total().connects_begun), (generation, 1));
-}
-
 fn a_process_is_no_peer_of_its_own<F: Fleet>() {
     let fleet = F::of(&["p"]);
     let table = table_of(&fleet);
@@ -65,12 +52,7 @@ fn an_unknown_name_is_nobody<F: Fleet>() {
     }
 }
 
-with_transports!(
-    what_is_not_a_name_is_refused,
-    a_live_name_with_the_same_address_is_the_same_peer_and_with_another_a_conflict,
-    a_process_is_no_peer_of_its_own,
-    an_unknown_name_is_nobody,
-);
+with_transports!(what_is_not_a_name_is_refused, a_process_is_no_peer_of_its_own, an_unknown_name_is_nobody);
 
 fn name(name: &str) -> PeerName {
     name.try_into().unwrap()

@@ -6,7 +6,6 @@ use peerage::{Access, DataPlane, Heartbeat, Peer, Phase, Reason, Region, Updated
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
-const MOMENT: Duration = Duration::from_millis(1);
 
 fn removing_failed() -> World {
     world_with(|builder| builder.remove_failed_after(10 * SECOND))
@@ -20,20 +19,6 @@ fn is_gone(world: &World, peer: &Peer<Memory>, reason: Reason) {
     eventually("its connection is closed", || peer.phase() == Phase::Removed);
     assert_eq!(peer.lease().unwrap_err().reason, reason);
     assert!(world.table.peer(peer.name().as_str()).is_none(), "its name is free");
-}
-
-#[test]
-fn a_peer_that_has_failed_for_so_long_is_removed_and_its_name_is_free() {
-    let world = removing_failed();
-    let peer = world.connected("p");
-    peer.report(peer.generation(), &broken());
-    world.settle();
-    world.advance(10 * SECOND - MOMENT);
-    assert_eq!(peer.phase(), Phase::Failed);
-    world.advance(MOMENT);
-    is_gone(&world, &peer, Reason::FailedTooLong);
-    assert_eq!(world.closes("p"), 1);
-    assert_eq!(world.connected("p").phase(), Phase::Ready);
 }
 
 #[test]

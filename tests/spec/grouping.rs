@@ -32,8 +32,11 @@ fn engine() -> (World, Vec<Peer<Memory>>, Peer<Memory>) {
     (world, ranks, stranger)
 }
 
+/// When one rank of an engine is gone with its process, its siblings are probed at once and judged within one interval.
+///
+/// fails if: e3 (nobody asks the others)
 #[test]
-fn when_one_rank_s_process_is_gone_the_others_are_probed_at_once_and_strangers_are_not() {
+fn case_e3_when_one_rank_s_process_is_gone_the_others_are_probed_at_once_and_strangers_are_not() {
     let (world, ranks, _stranger) = engine();
     let holds = ["r0", "r1", "r2", "stranger"].map(|name| world.memory.steps().hold(Step::Probe, name));
     world.fabric.kill("r0").wait();

@@ -4,29 +4,6 @@ use crate::common::*;
 use peerage::transport::memory::{MemoryAddress, Step};
 use peerage::{CloseReason, ConnectContext, PeerTable, Phase, ReadyError, Removed, Reported};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-#[test]
-fn a_connection_that_comes_after_its_deadline_is_closed_and_never_leased() {
-    let world = world_with(|builder| builder.connect_timeout(Duration::from_secs(5)));
-    let peer = world.peer("p");
-    let hold = world.memory.steps().hold(Step::Connect, "p");
-    let mut waiter = peer.ready();
-    assert!(poll_once(&mut waiter).is_pending());
-    hold.wait_reached(1);
-    world.advance(Duration::from_secs(5));
-    match block_on(waiter) {
-        Err(ReadyError::TimedOut { peer, after, .. }) => {
-            assert_eq!((peer.as_str(), after), ("p", Duration::from_secs(5)));
-        }
-        other => panic!("{other:?}"),
-    }
-    hold.release();
-    eventually("it is closed", || world.closes("p") == 1);
-    world.settle();
-    assert_eq!((peer.phase(), world.connects("p")), (Phase::Failed, 1));
-    assert_eq!(world.memory.counts("p").connects_ok, 1, "the native connect did succeed");
-}
 
 #[test]
 fn a_connect_that_minds_its_time_is_told_when_nobody_wants_it_any_more() {

@@ -10,28 +10,6 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[test]
-fn a_connect_held_for_ever_stops_no_send_to_anybody_else() {
-    let world = world();
-    let hold = world.memory.steps().hold(Step::Connect, "black-hole");
-    assert!(world.peer("black-hole").lease().is_err());
-    hold.wait_reached(1);
-    let healthy: Vec<_> = (0..4).map(|n| world.connected(&format!("p{n}"))).collect();
-    thread::scope(|scope| {
-        for peer in &healthy {
-            let inbox = world.fabric.node(peer.name().as_str());
-            scope.spawn(move || {
-                for sent in 0..1_000_u32 {
-                    peer.lease().unwrap().notify(&sent.to_le_bytes()).unwrap();
-                    let got = peerage::DataPlane::inbox(&inbox).try_recv().expect("delivered when notify returned");
-                    assert_eq!(got.bytes, sent.to_le_bytes());
-                }
-            });
-        }
-    });
-    assert_eq!((hold.reached(), world.connects("black-hole")), (1, 1), "it is still held");
-}
-
-#[test]
 fn connects_to_different_peers_run_at_the_same_time() {
     let world = world();
     let holds = ["p", "q", "r"].map(|name| world.memory.steps().hold(Step::Connect, name));
@@ -39,24 +17,6 @@ fn connects_to_different_peers_run_at_the_same_time() {
     peers.iter().for_each(|peer| assert!(peer.lease().is_err()));
     holds.iter().for_each(|hold| hold.wait_reached(1));
     assert_eq!(world.memory.total_counts().connecting, 3);
-}
-
-#[test]
-fn a_black_holed_connect_gives_up_its_permit_at_its_deadline() {
-    let world = world_with(|builder| builder.max_concurrent_connects(1).connect_timeout(TIMEOUT));
-    let hold = world.memory.steps().hold(Step::Connect, "p");
-    let (p, q) = (world.peer("p"), world.peer("q"));
-    assert!(p.lease().is_err());
-    hold.wait_reached(1);
-    let mut waiter = q.ready();
-    assert!(poll_once(&mut waiter).is_pending());
-    world.settle();
-    assert_eq!((q.phase(), world.connects("q")), (Phase::Idle, 0), "it waits in line");
-    world.advance(TIMEOUT);
-    block_on(waiter).unwrap();
-    assert_eq!((p.phase(), world.table.snapshot().stuck_connects), (Phase::Failed, 1));
-    hold.release();
-    eventually("the stuck one has returned", || world.table.snapshot().stuck_connects == 0);
 }
 
 #[test]

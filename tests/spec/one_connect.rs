@@ -39,29 +39,6 @@ fn threads_that_race_for_an_absent_peer_make_one_connect_and_get_one_generation<
 with_transports!(threads_that_race_for_an_absent_peer_make_one_connect_and_get_one_generation);
 
 #[test]
-fn every_waiter_of_an_attempt_gets_that_attempts_outcome() {
-    let world = world();
-    let peer = world.peer("p");
-    let hold = world.memory.steps().hold(Step::Connect, "p");
-    let mut waiters: Vec<_> = (0..8).map(|_| peer.ready()).collect();
-    assert!(waiters.iter_mut().all(|waiter| poll_once(waiter).is_pending()));
-    hold.wait_reached(1);
-    let attempt = peer.generation();
-    world.memory.steps().fail_next(Step::Connect, "p", 1, broken());
-    hold.release();
-    for waiter in waiters {
-        match block_on(waiter) {
-            Err(ReadyError::Failed { generation, error, .. }) => {
-                assert_eq!(generation, attempt);
-                assert_eq!(error.to_string(), "cable pulled");
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-    assert_eq!(world.connects("p"), 1);
-}
-
-#[test]
 fn the_next_native_connect_waits_until_a_stuck_one_has_returned_and_its_connection_is_closed() {
     let world = world_with(|builder| builder.connect_timeout(Duration::from_secs(5)));
     let peer = world.peer("p");

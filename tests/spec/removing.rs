@@ -178,18 +178,6 @@ fn a_successor_removed_first_hands_its_predecessor_on() {
 }
 
 #[test]
-fn a_name_is_removed_and_inserted_a_thousand_times_without_a_refusal() {
-    let world = world_of(Capabilities::NATIVE_CLOSE, |builder| builder);
-    for round in 1..=1000 {
-        let peer = world.peer("p");
-        block_on(peer.ready()).unwrap();
-        drop(peer.remove(world.after(HOUR)));
-        assert_eq!(world.connects("p"), round);
-    }
-    assert_eq!(world.memory.counts("p").open_max, 1);
-}
-
-#[test]
 fn a_forgotten_lease_keeps_its_own_peer_from_being_removed_and_nobody_else() {
     let world = world();
     let [p, q] = ["p", "q"].map(|name| world.connected(name));

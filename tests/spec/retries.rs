@@ -144,18 +144,6 @@ fn a_peer_that_says_when_to_come_again_is_asked_then_and_not_blamed() {
     block_on(peer.ready()).unwrap();
 }
 
-#[test]
-fn a_peer_that_speaks_another_protocol_is_left_alone_for_as_long_as_the_cap() {
-    let world = world();
-    let peer = world.peer("p");
-    world.memory.steps().fail_next(Step::Connect, "p", 1, MemoryError::new(ErrorClass::Incompatible, "version 9"));
-    assert!(block_on(peer.ready()).is_err());
-    world.settle();
-    let record = peer.record().unwrap();
-    assert_eq!(record.reason, peerage::Reason::Incompatible);
-    assert_eq!(record.retry_at, Some(world.after(Backoff::default().cap)));
-}
-
 fn a_peer_that_does_not_live_fails_with_its_name_and_connects_once_it_does<F: Fleet>() {
     let mut fleet = F::of(&["p"]);
     fleet.stop("p");

@@ -49,30 +49,6 @@ fn any_number_of_refused_leases_asks_for_one_connect() {
     assert_eq!(world.connects("p"), 1);
 }
 
-#[test]
-fn a_full_outbound_queue_answers_busy_with_nothing_sent_and_blames_nobody() {
-    let world = world();
-    let p = world.fabric.builder("p").capacity(2).build();
-    let peer = world.connected("p");
-    let lease = peer.lease().unwrap();
-    let hold = world.memory.steps().hold(Step::Notify, "p");
-    let mut accepted = 0;
-    let refused = loop {
-        match lease.notify(b"x") {
-            Ok(()) => accepted += 1,
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(refused, NotifyError::Busy { .. }), "{refused:?}");
-    assert_eq!(refused.sent(), Sent::No);
-    assert_eq!(peer.phase(), Phase::Ready);
-    hold.release();
-    for _ in 0..accepted {
-        assert!(p.inbox().recv(world.after(PATIENCE)).is_some());
-    }
-    assert_eq!(p.inbox().try_recv(), None);
-}
-
 fn messages_arrive_in_order_with_their_senders_name_and_generation<F: Fleet>() {
     let fleet = F::of(&["p"]);
     let table = table_of(&fleet);

@@ -2,9 +2,9 @@
 //! neither disconnected nor deregistered.
 
 use crate::common::*;
-use peerage::transport::memory::{Memory, MemoryAddress, Step};
+use peerage::transport::memory::{MemoryAddress, Step};
 use peerage::{
-    Access, Capabilities, Clock, DataPlane, InsertError, Outcome, Peer, PeerTable, Phase, ReadyError, Reason, Region,
+    Access, Capabilities, Clock, DataPlane, InsertError, Outcome, PeerTable, Phase, ReadyError, Reason, Region,
     RegisterError, Removed,
 };
 use std::sync::Arc;
@@ -119,36 +119,6 @@ fn a_shutdown_ends_at_its_deadline_and_names_what_is_still_in_use_which_it_leave
 }
 
 #[test]
-fn transfers_end_before_their_connection_is_closed_and_connections_before_their_regions_are_taken_back() {
-    let world = world_of(Capabilities::NATIVE_CLOSE, |builder| builder);
-    let peer = world.connected("p");
-    let (region, unused) = (Region::zeroed(8), Region::zeroed(8));
-    world.table.register(&region).unwrap();
-    world.table.register(&unused).unwrap();
-    let p = world.fabric.node("p");
-    let grant = p.grants().lend(&"here".try_into().unwrap(), &Region::zeroed(8).slice(0..8).unwrap(), Access::Write);
-    let hold = world.memory.steps().hold(Step::Complete, "p");
-    let closes = world.memory.steps().hold(Step::Close, "p");
-    let transfer = peer.lease().unwrap().write(&region.slice(0..8).unwrap(), grant.remote()).unwrap();
-    hold.wait_reached(1);
-    let mut shutdown = world.table.shutdown(world.after(HOUR));
-    world.settle_by(&peer);
-    assert_eq!(closes.reached(), 0);
-    hold.release();
-    closes.wait_reached(1);
-    assert!(poll_once(&mut shutdown).is_pending());
-    for region in [&region, &unused] {
-        let still = world.table.deregister(region);
-        assert!(still.is_ok(), "the shutdown had taken it back before the connection: {still:?}");
-    }
-    closes.release();
-    assert!(block_on(shutdown).is_clean());
-    assert_eq!(block_on(transfer), Outcome::Done);
-    let log: Vec<_> = world.memory.log().into_iter().map(|call| call.step).collect();
-    assert_eq!(log, [Step::Connect, Step::Post, Step::Complete, Step::Close]);
-}
-
-#[test]
 fn everybody_who_shuts_down_is_answered_and_a_dropped_future_cancels_nothing() {
     let world = world();
     let peer = world.connected("p");
@@ -239,13 +209,4 @@ fn dropping_one_of_two_table_handles_ends_nothing() {
     world.settle();
     assert_eq!(peer.phase(), Phase::Ready);
     assert!(world.table.insert("q", MemoryAddress::new("q")).is_ok());
-}
-
-impl World {
-    /// As `settle`, when no peer can be inserted any more: one whose removal can't end yet.
-    fn settle_by(&self, busy: &Peer<Memory>) {
-        for _ in 0..3 {
-            assert!(matches!(block_on(busy.remove(self.clock.now())), Removed::StillBusy { .. }));
-        }
-    }
 }

@@ -112,26 +112,6 @@ fn new_metadata_of_the_same_life_does_not_shorten_its_backoff() {
 }
 
 #[test]
-fn who_waits_for_an_attempt_at_the_old_address_gets_the_outcome_of_the_one_at_the_new() {
-    let world = world();
-    let peer = world.peer("p");
-    let held = world.memory.steps().hold(Step::Connect, "p");
-    let mut waiting = Box::pin(peer.ready());
-    assert!(poll_once(&mut waiting).is_pending());
-    held.wait_reached(1);
-    let given_up = peer.generation();
-    world.fabric.node("q");
-    assert_eq!(peer.update(MemoryAddress::new("q")), Ok(Updated::Retired(given_up)));
-    world.settle();
-    assert!(poll_once(&mut waiting).is_pending());
-    assert_eq!(world.connects("p"), 1, "one native connect at a time");
-    held.release();
-    assert!(block_on(waiting).unwrap() > given_up);
-    assert_eq!(peer.record().unwrap().incarnation, Some(world.fabric.node("q").incarnation()));
-    eventually("what came too late is closed", || world.closes("p") == 1);
-}
-
-#[test]
 fn an_update_of_a_removed_peer_says_so_and_of_nobody_too() {
     let world = world();
     let peer = world.connected("p");

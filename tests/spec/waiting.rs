@@ -1,13 +1,12 @@
 //! Waiting: on any runtime or thread, for the outcome of one attempt; a waiter that goes away cancels nothing.
 
 use crate::common::*;
-use peerage::transport::memory::{Memory, Step};
-use peerage::{Capabilities, Peer, Phase, Ready, ReadyError, Removed, Transport};
+use peerage::transport::memory::Step;
+use peerage::{Capabilities, Phase, ReadyError, Removed, Transport};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -26,61 +25,6 @@ fn a_peer_is_awaited_on_any_runtime_and_on_none<F: Fleet>() {
 }
 
 with_transports!(a_peer_is_awaited_on_any_runtime_and_on_none);
-
-/// A waiter that was polled once, and whether it has been woken since.
-struct Waiter(Ready<Memory>, Arc<Woken>);
-
-#[derive(Default)]
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
-impl Waiter {
-    fn of(peer: &Peer<Memory>) -> Self {
-        let (mut ready, woken) = (peer.ready(), Arc::<Woken>::default());
-        let waker = Waker::from(woken.clone());
-        assert!(Pin::new(&mut ready).poll(&mut Context::from_waker(&waker)).is_pending());
-        Waiter(ready, woken)
-    }
-
-    fn finishes(mut self) {
-        eventually("it is woken", || self.1.0.load(Ordering::Acquire));
-        assert!(matches!(poll_once(&mut self.0), Poll::Ready(Ok(_))));
-    }
-}
-
-#[test]
-fn dropping_a_waiter_at_any_await_point_cancels_nothing_and_the_others_finish() {
-    for point in ["before it is polled", "before the connect", "while it connects", "after the outcome"] {
-        let world = world();
-        let peer = world.peer("p");
-        let hold = world.memory.steps().hold(Step::Connect, "p");
-        let unpolled = peer.ready();
-        let (first, others) = (Waiter::of(&peer), [(); 2].map(|()| Waiter::of(&peer)));
-        match point {
-            "before it is polled" => drop(unpolled),
-            "before the connect" => drop(first), // it asked for the connect
-            "while it connects" => {
-                hold.wait_reached(1);
-                drop(first);
-            }
-            _ => {
-                hold.release();
-                eventually("it is ready", || peer.phase() == Phase::Ready);
-                drop(first);
-                others.into_iter().for_each(Waiter::finishes);
-                continue;
-            }
-        }
-        hold.release();
-        others.into_iter().for_each(Waiter::finishes);
-        assert_eq!(world.connects("p"), 1, "dropped {point}");
-    }
-}
 
 #[test]
 fn a_connect_that_was_asked_for_happens_also_when_nobody_waits_any_more() {

@@ -75,9 +75,11 @@ fn a_transfer_of_which_nothing_was_sent_is_over_at_once() {
     disconnect(&a, connection);
 }
 
+/// An acceptor that is told that a read was given up stops it, and lets the page go.
+///
+/// fails if: h2 (a cancel is not minded)
 #[test]
 fn case_h2_an_acceptor_that_is_told_stops_reading_and_lets_the_page_go() {
-    // fails if: the cancel of a read is not told, or not minded.
     let b = tcp("b");
     let (_page, grant, mut raw) = lent(&b, "a", LARGE, Access::Read);
     raw.frame(Frame::Read { transfer: T, page: grant.remote() });
@@ -101,9 +103,11 @@ fn case_h2_an_acceptor_that_is_told_stops_reading_and_lets_the_page_go() {
     assert_eq!((b.inbound_counts().cancelled, b.inbound_counts().misbehaved), (1, 0), "one that is over is left alone");
 }
 
+/// An acceptor that is told that a write was given up forgets it, and drops what still comes of it.
+///
+/// fails if: h2 (a cancel is not minded), h2-late (what comes after a cancel costs the connection)
 #[test]
 fn case_h2_an_acceptor_that_is_told_forgets_a_write_and_drops_what_still_comes_of_it() {
-    // fails if: the cancel of a write is not minded, or what comes late costs the connection.
     let b = tcp("b");
     let (page, grant, mut raw) = lent(&b, "a", 300, Access::Write);
     raw.frame(Frame::Write { transfer: T, page: grant.remote() });

@@ -128,9 +128,11 @@ fn a_dialer_that_is_dropped_by_hand_is_told() {
     assert_eq!((source.class(), b.inbound_counts().lost), (ErrorClass::PeerBroken, 0));
 }
 
+/// When a shutdown has resolved, every live peer has been told goodbye, whoever had dialled.
+///
+/// fails if: d7 (a shutdown does not end what others have opened)
 #[test]
 fn case_d7_when_a_shutdown_has_resolved_every_live_peer_has_been_told_in_both_directions() {
-    // fails if: `Transport::end` or the goodbye of `disconnect` is left out.
     let table = |called| PeerTable::builder(tcp(called)).build().unwrap();
     let (a, b) = (table("a"), table("b"));
     let to_b = a.insert("b", b.transport().address().clone()).unwrap();

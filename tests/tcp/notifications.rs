@@ -26,8 +26,11 @@ fn a_message_that_comes_again_or_behind_a_later_one_is_dropped_and_counted() {
     assert!(b.inbox().is_empty());
 }
 
+/// What is still under way, or comes later, over a connection that its sender has replaced is dropped and counted.
+///
+/// fails if: b12 (a replaced connection is heard like any other)
 #[test]
-fn a_message_of_a_connection_that_its_sender_has_replaced_is_dropped_and_counted() {
+fn case_b12_a_message_of_a_connection_that_its_sender_has_replaced_is_dropped_and_counted() {
     let b = builder("b").inbox_capacity(1).bind("127.0.0.1:0").unwrap();
     let (mut old, _) = Raw::hello(&b, "a", Generation(5));
     let mut other = Raw::welcome(&b, "c");

@@ -83,9 +83,12 @@ fn dial_at(from: &Tcp, to: &Tcp, at: SocketAddr) -> TcpConnection {
     from.connect(&cx, &at.into()).unwrap().connection
 }
 
+/// A dialer that vanished without a word is listed, then freed with all that was lent to it; the first transfer of the next
+/// one goes through.
+///
+/// fails if: d6 (inbound connections have no dead timeout)
 #[test]
 fn case_d6_an_acceptor_frees_everything_of_a_dialer_that_vanished_without_a_word() {
-    // fails if: inbound connections have no dead timeout.
     let (a, b) = (tcp("a"), watching("b", 10 * BEAT));
     let between = Between::to(&b);
     let connection = dial_at(&a, &b, between.at);
@@ -107,9 +110,11 @@ fn case_d6_an_acceptor_frees_everything_of_a_dialer_that_vanished_without_a_word
     assert_eq!(write.wait(soon()), Some(Outcome::Done), "the first transfer of the next one");
 }
 
+/// What is sent to a peer is dropped on the way, without a word: an idle connection to it is found dead by its keepalive.
+///
+/// fails if: e4 (outbound connections have no dead timeout)
 #[test]
 fn case_e4_a_dialer_reports_a_peer_that_nothing_comes_from_any_more() {
-    // fails if: outbound connections have no dead timeout.
     let b = tcp("b");
     let between = Between::to(&b);
     let table = PeerTable::builder(watching("a", 10 * BEAT)).build().unwrap();

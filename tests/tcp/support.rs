@@ -172,6 +172,30 @@ impl Raw {
         }
     }
 
+    /// An acceptor called `raw` that welcomes whoever dialled.
+    pub(crate) fn accepted(stream: TcpStream) -> Raw {
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let mut raw = Raw { stream, codec: Codec::new(Generation(1), 64 * 1024) };
+        let mut bytes = Vec::new();
+        let hello = loop {
+            match Hello::decode(&bytes).unwrap() {
+                Decoded::Frame(hello, _) => break hello,
+                Decoded::Need(need) => {
+                    let have = bytes.len();
+                    bytes.resize(need, 0);
+                    raw.stream.read_exact(&mut bytes[have..]).unwrap();
+                }
+            }
+        };
+        raw.codec = Codec::new(hello.generation, 64 * 1024);
+        let mut out = Vec::new();
+        let (name, incarnation) = (name("raw"), Incarnation(3));
+        Answer { verdict: Verdict::Welcome, name, incarnation, max_notification: 64 * 1024, token: None }
+            .encode(&mut out);
+        raw.bytes(&out);
+        raw
+    }
+
     /// Whether the other side has closed the connection, and not just fallen silent.
     pub(crate) fn is_closed(&mut self) -> bool {
         match self.stream.read_to_end(&mut Vec::new()) {
@@ -188,20 +212,7 @@ pub(crate) fn dial_raw(from: &Tcp) -> (Raw, TcpConnection) {
     let cx = ConnectContext::standalone(name("raw"), generation(), soon());
     std::thread::scope(|scope| {
         let connecting = scope.spawn(|| from.connect(&cx, &to).unwrap().connection);
-        let (stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(LONG)).unwrap();
-        let mut raw = Raw { stream, codec: Codec::new(cx.generation(), 64 * 1024) };
-        let mut bytes = Vec::new();
-        while let Decoded::Need(need) = Hello::decode(&bytes).unwrap() {
-            let have = bytes.len();
-            bytes.resize(need, 0);
-            raw.stream.read_exact(&mut bytes[have..]).unwrap();
-        }
-        let mut out = Vec::new();
-        let incarnation = Incarnation(3);
-        Answer { verdict: Verdict::Welcome, name: name("raw"), incarnation, max_notification: 64 * 1024, token: None }
-            .encode(&mut out);
-        raw.bytes(&out);
+        let raw = Raw::accepted(listener.accept().unwrap().0);
         (raw, connecting.join().unwrap())
     })
 }

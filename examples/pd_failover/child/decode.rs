@@ -95,7 +95,7 @@ impl Decode {
 
     fn listen(&self) {
         let inbox = self.peers.net().inbox();
-        loop {
+        while !inbox.is_closed() {
             let Some(message) = inbox.recv(Instant::now() + Duration::from_secs(1)) else { continue };
             let job = match Message::from_bytes(&message.bytes) {
                 Some(Message::Done { request }) => Job::Answered(request, Ok(())),

@@ -53,7 +53,7 @@ impl Prefill {
     fn work(&self) {
         let inbox = self.peers.net().inbox().clone();
         let mut looked = Instant::now();
-        loop {
+        while !inbox.is_closed() {
             if let Some(message) = inbox.recv(Instant::now() + LOOK)
                 && let Some(Message::Ready { request, blocks }) = Message::from_bytes(&message.bytes)
                 && let Some(from) = self.names.iter().position(|name| name == message.from.as_str())

@@ -324,15 +324,16 @@ impl Transport for Tcp {
     }
 
     /// Lets nobody in any more, says goodbye to everybody who is connected to us, and waits until they have taken it. Who has
-    /// not by the deadline is cut off.
+    /// not by the deadline is cut off. Then the inbox is closed: who waits for a message is told that none will come.
     fn end(&self, deadline: Instant) {
-        let Shared { closing, inbound, clock, .. } = &*self.shared;
+        let Shared { closing, inbound, inbox, clock, .. } = &*self.shared;
         if !self.shared.is_here() {
             return;
         }
         closing.send_replace(true);
         inbound.wait_until_empty(|| clock.real_wait_until(deadline));
         inbound.stop_all(|_| true, Stop::Reset);
+        inbox.close();
     }
 
     /// Sends a ping and waits for its pong. It travels with everything else on the connection, so `Dead` at the deadline

@@ -106,7 +106,7 @@ pub(super) fn lend(worker: &Worker, Mate { peer: mate, answer_within }: &Mate) {
 pub(super) fn serve_for_ever(worker: &Worker) {
     let inbox = worker.table.inbox();
     let (mut asked, mut posted) = (Vec::new(), Vec::new());
-    loop {
+    while !inbox.is_closed() {
         let mut next = inbox.recv(Instant::now() + TICK);
         for _ in 0..BATCH {
             let Some(message) = next else { break };

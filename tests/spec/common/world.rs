@@ -95,6 +95,13 @@ impl World {
         }
     }
 
+    /// As `settle`, when no peer can be inserted any more: one whose removal can't end yet.
+    pub(crate) fn settle_by(&self, busy: &Peer<Memory>) {
+        for _ in 0..3 {
+            assert!(matches!(block_on(busy.remove(self.clock.now())), Removed::StillBusy { .. }));
+        }
+    }
+
     /// How many native connects to `peer` have begun.
     pub(crate) fn connects(&self, peer: &str) -> u64 {
         self.memory.counts(peer).connects_begun

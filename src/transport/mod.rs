@@ -5,7 +5,7 @@
 //! [`Lease::connection`](crate::Lease::connection), inside a lease.
 //!
 //! Connections are directed: a table opens its own, and what others open to this process is its transport's business. Where the
-//! native side has one connection for both directions, [`crossed`] decides between two that were dialled at once.
+//! native side has one connection for both directions, [`crossed()`] decides between two that were dialled at once.
 
 mod context;
 mod counting;

@@ -12,10 +12,19 @@ mod parts;
 #[cfg(all(unix, feature = "tcp", not(peerage_loom)))]
 mod rules;
 
+/// `--list` and `--exact NAME...` as of a harness; anything else is ignored.
 fn main() {
     #[cfg(all(unix, feature = "tcp", not(peerage_loom)))]
-    for (name, rule) in rules::ALL {
-        println!("rule {name}");
-        rule();
+    {
+        let args: Vec<String> = std::env::args().skip(1).collect();
+        let given = |option: &str| args.iter().any(|arg| arg == option);
+        for (name, rule) in rules::ALL {
+            if given("--list") {
+                println!("{name}: test");
+            } else if !given("--exact") || given(name) {
+                println!("rule {name}");
+                rule();
+            }
+        }
     }
 }

@@ -12,21 +12,19 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+macro_rules! rules {
+    ($($rule:ident),+ $(,)?) => { [$((stringify!($rule), $rule as fn())),+] };
+}
+
 /// The first one counts the threads there are.
-pub(crate) const ALL: [(&str, fn()); 7] = [
-    ("in a child no last handle closes, ends or drops what the transport has", last_handles),
-    (
-        "in a child everything over Memory answers at once, and the parent goes on",
-        case_k5_in_a_child_everything_over_memory_answers_at_once,
-    ),
-    (
-        "in a child everything over Tcp answers at once, and the parent's sockets go on",
-        case_k5_in_a_child_everything_over_tcp_answers_at_once,
-    ),
-    ("a Tcp without a table is the parent's too", a_bare_tcp),
-    ("what the parent says goodbye to is closed while a child lives", goodbyes_while_a_child_lives),
-    ("a child's own table works, and is not its own child's", a_table_of_the_childs_own),
-    ("a fabric without a table is the parent's too", a_bare_fabric),
+pub(crate) const ALL: [(&str, fn()); 7] = rules![
+    in_a_child_no_last_handle_closes_ends_or_drops_what_the_transport_has,
+    case_k5_in_a_child_everything_over_memory_answers_at_once_and_the_parent_goes_on,
+    case_k5_in_a_child_everything_over_tcp_answers_at_once_and_the_parents_sockets_go_on,
+    a_tcp_without_a_table_is_the_parents_too,
+    what_the_parent_says_goodbye_to_is_closed_while_a_child_lives,
+    a_childs_own_table_works_and_is_not_its_own_childs,
+    a_fabric_without_a_table_is_the_parents_too,
 ];
 
 /// How often a table is forked whose threads are at work.
@@ -92,8 +90,8 @@ fn lend<T: DataPlane>(remote: &T, here: &str) -> (Region, Grant) {
     (page, grant)
 }
 
-/// fails if: a call takes a lock or waits before it looks which process this is; a drop does.
-fn case_k5_in_a_child_everything_over_memory_answers_at_once() {
+/// fails if: k5 (a call takes a lock or waits before it looks which process this is; a drop does)
+fn case_k5_in_a_child_everything_over_memory_answers_at_once_and_the_parent_goes_on() {
     let fabric = Fabric::new();
     let memory = fabric.node("here");
     let table = PeerTable::builder(memory.clone()).connect_timeout(100 * PATIENCE).build().unwrap();
@@ -140,8 +138,8 @@ fn at(tcp: &Tcp) -> TcpAddress {
     tcp.local_addr().into()
 }
 
-/// fails if: dropping a table, a peer or a connection in the child touches a socket, the runtime or its poll, or waits.
-fn case_k5_in_a_child_everything_over_tcp_answers_at_once() {
+/// fails if: k5 (dropping a table, a peer or a connection in the child touches a socket, the runtime or its poll, or waits)
+fn case_k5_in_a_child_everything_over_tcp_answers_at_once_and_the_parents_sockets_go_on() {
     let (here, ready, leaving) = (tcp("here"), tcp(NAMES.ready), tcp(NAMES.leaving));
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let table = PeerTable::builder(here).connect_timeout(100 * PATIENCE).build().unwrap();
@@ -193,7 +191,7 @@ fn calls_on_tcp(tcp: &Tcp, connection: &peerage::transport::tcp::TcpConnection, 
 }
 
 /// fails if: dropping a `Tcp` or a connection in the child ends the runtime, says goodbye, or waits.
-fn a_bare_tcp() {
+fn a_tcp_without_a_table_is_the_parents_too() {
     let (a, b) = (tcp("a"), tcp("b"));
     let other = tcp("other");
     let dial = |from: &Tcp| {
@@ -239,7 +237,7 @@ fn lingering_child() -> (std::io::PipeWriter, Child) {
 }
 
 /// fails if: a goodbye rests on the close of the descriptor, of which the child has a copy.
-fn goodbyes_while_a_child_lives() {
+fn what_the_parent_says_goodbye_to_is_closed_while_a_child_lives() {
     let p = tcp("p");
     let table = PeerTable::builder(tcp("here")).build().unwrap();
     let peer = table.insert("p", at(&p)).unwrap();
@@ -253,7 +251,7 @@ fn goodbyes_while_a_child_lives() {
 }
 
 /// fails if: a fork is taken for the end of every table there will be, or the second one is not noticed.
-fn a_table_of_the_childs_own() {
+fn a_childs_own_table_works_and_is_not_its_own_childs() {
     let p = tcp("p");
     let table = PeerTable::builder(tcp("here")).build().unwrap();
     match fork() {
@@ -280,7 +278,7 @@ fn a_table_of_the_childs_own() {
 }
 
 /// fails if: the child joins the fabric's thread, or publishes the parent's attempt.
-fn a_bare_fabric() {
+fn a_fabric_without_a_table_is_the_parents_too() {
     let fabric = Fabric::new();
     let node = fabric.node("p");
     let table = PeerTable::builder(fabric.node("here")).build().unwrap();
@@ -345,7 +343,7 @@ fn threads() -> usize {
 
 /// fails if: the last table, lease or peer that is dropped in a child starts a thread, closes a connection, or drops the
 /// transport.
-fn last_handles() {
+fn in_a_child_no_last_handle_closes_ends_or_drops_what_the_transport_has() {
     let table = PeerTable::builder(Noted).build().unwrap();
     let peer = table.insert("p", Anywhere).unwrap();
     peer.wait_ready(far()).unwrap();

@@ -295,22 +295,22 @@ fn each_has_one_end_on_each_side<W: Way>() {
     }
 }
 
+/// fails if: h2-cancel (a way out tells only one side, which then goes on, or leaves something behind)
 #[test]
 fn case_h2_every_exit_in_memory() {
-    // fails if: a way out tells only one side, which then goes on, or leaves something behind.
     each_has_one_end_on_each_side::<InMemory>();
 }
 
+/// fails if: h2-cancel (as in memory)
 #[test]
 #[cfg(feature = "tcp")]
 fn case_h2_every_exit_over_tcp() {
-    // fails if: as in memory.
     each_has_one_end_on_each_side::<over_tcp::OverTcp>();
 }
 
+/// fails if: h3 (an error of the transport ends a transfer twice, or never, or leaves it counted)
 #[test]
 fn case_h3_wherever_the_transport_raises_there_is_one_terminal_event_and_nothing_is_left() {
-    // fails if: an error of the transport ends a transfer twice, or never, or leaves it counted.
     let errors = [ErrorClass::PeerBroken, ErrorClass::OutcomeUnknown, ErrorClass::Local, ErrorClass::Incompatible];
     let raised = errors.into_iter().map(|class| Some(MemoryError::new(class, "raised"))).chain([None]);
     for (step, raised) in [Step::Connect, Step::Post, Step::Complete, Step::Cancel, Step::Close]
@@ -363,9 +363,9 @@ fn case_h3_wherever_the_transport_raises_there_is_one_terminal_event_and_nothing
     }
 }
 
+/// fails if: h3-leak (what the native side keeps is called ours)
 #[test]
 fn case_h3_a_close_that_leaks_leaves_a_lost_transfer_in_quarantine_and_in_sight() {
-    // fails if: what the native side keeps is called ours.
     let world = world();
     let peer = world.connected("p");
     world.memory.steps().close_next("p", 1, CloseAnswer::Leaked("kept"));

@@ -24,9 +24,9 @@ fn is_ours_again(world: &World, local: &Slice) -> bool {
     world.table.deregister(local.region()).is_ok()
 }
 
+/// fails if: c3 (the answer waits beyond the deadline, or says `Quiesced` while the transport holds the page)
 #[test]
 fn case_c3_a_cancel_resolves_by_its_deadline_and_pages_come_back_only_once_quiesced() {
-    // fails if: the answer waits beyond the deadline, or says `Quiesced` while the transport holds the page.
     let world = world();
     let peer = world.connected("p");
     let hold = world.memory.steps().hold(Step::Complete, "p");
@@ -47,9 +47,9 @@ fn case_c3_a_cancel_resolves_by_its_deadline_and_pages_come_back_only_once_quies
     assert_eq!((peer.phase(), grant.running()), (Phase::Ready, 0), "nothing else was touched");
 }
 
+/// fails if: c3-told (the transport is not asked, or a completed transfer is called cancelled)
 #[test]
 fn case_c3_a_transfer_that_is_cut_short_or_had_completed_says_so_by_its_one_outcome() {
-    // fails if: the transport is not asked, or a completed transfer is called cancelled.
     let world = world();
     let peer = world.connected("p");
     for step in [Step::Post, Step::Chunk] {
@@ -146,9 +146,9 @@ fn a_transport_that_panics_when_it_is_told_loses_its_connection_and_the_transfer
     assert!(matches!(block_on(cancel), Cancelled::Quiesced(_)));
 }
 
+/// fails if: h2-deadline (the deadline passes unnoticed, the answer lies about what was sent, or the owner of the page is not told)
 #[test]
 fn case_h2_at_its_own_deadline_a_transfer_fails_says_whether_anything_was_sent_and_the_peer_is_told() {
-    // fails if: the deadline passes unnoticed, the answer lies about what was sent, or the owner of the page is not told.
     let world = world();
     let peer = world.connected("p");
     for (step, sent) in [(Step::Post, Sent::No), (Step::Chunk, Sent::Maybe)] {
@@ -169,9 +169,9 @@ fn case_h2_at_its_own_deadline_a_transfer_fails_says_whether_anything_was_sent_a
     }
 }
 
+/// fails if: c4 (the deadline gives the page back by itself)
 #[test]
 fn case_c4_a_page_whose_transfer_was_late_is_withheld_until_it_is_quiescent() {
-    // fails if: the deadline gives the page back by itself.
     let world = world();
     let peer = world.connected("p");
     let hold = world.memory.steps().hold(Step::Complete, "p");
@@ -215,9 +215,9 @@ fn deadlines_are_each_transfers_own_and_over_with_it() {
     assert_eq!(transfers[0].try_outcome(), Some(Outcome::Done));
 }
 
+/// fails if: h2-deadline (the drain deadline ends a transfer only for its caller)
 #[test]
 fn case_h2_at_the_drain_deadline_the_peer_is_told_and_the_page_comes_back_without_a_close() {
-    // fails if: the drain deadline ends a transfer only for its caller.
     let world = world_of(Capabilities::NATIVE_CLOSE, |builder| builder.drain_deadline(SECOND));
     let peer = world.connected("p");
     let lease = peer.lease().unwrap();

@@ -118,28 +118,28 @@ fn a_loan_that_has_ended_is_an_error_on_both_sides<T: DataPlane>((pair, _): (Pai
     assert_eq!(pair.writer.snapshot().quarantined, 0);
 }
 
+/// fails if: b11 (the update takes the connection down, or a page of a removed region is a page like any other)
 #[test]
 fn case_b11_in_memory() {
-    // fails if: the update takes the connection down, or a page of a removed region is a page like any other.
     an_update_keeps_the_connection_and_what_names_a_removed_region_is_gone(in_memory());
 }
 
+/// fails if: b11 (as in memory; or the refusal has no number on the wire)
 #[test]
 #[cfg(feature = "tcp")]
 fn case_b11_over_tcp() {
-    // fails if: as in memory; or the refusal has no number on the wire.
     an_update_keeps_the_connection_and_what_names_a_removed_region_is_gone(over_tcp());
 }
 
+/// fails if: c5 (a loan that has ended is used, or its use reported as done)
 #[test]
 fn case_c5_in_memory() {
-    // fails if: a loan that has ended is used, or its use reported as done.
     a_loan_that_has_ended_is_an_error_on_both_sides(in_memory());
 }
 
+/// fails if: c5 (as in memory)
 #[test]
 #[cfg(feature = "tcp")]
 fn case_c5_over_tcp() {
-    // fails if: as in memory.
     a_loan_that_has_ended_is_an_error_on_both_sides(over_tcp());
 }

@@ -29,9 +29,9 @@ fn lend_to(world: &World, peer: &Peer<Memory>) -> Result<Grant, GrantError> {
     world.table.grant(peer, &page, Access::Write)
 }
 
+/// fails if: c4-bound (there is no bound, or it is not the peer's own)
 #[test]
 fn case_c4_a_peer_that_keeps_as_much_as_it_may_is_refused_by_name_and_nobody_else() {
-    // fails if: there is no bound, or it is not the peer's own.
     let world = limited();
     let (peer, other) = (world.connected("p"), world.connected("other"));
     let hold = abandon_two(&world, &peer);

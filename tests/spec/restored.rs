@@ -4,7 +4,7 @@ use crate::common::*;
 use peerage::transport::memory::{MemoryAddress, Step};
 use peerage::{DataPlane, IncarnationError, NotifyError, PeerTable, Phase, Reason};
 
-/// fails if: a generation outlives the incarnation it was made by, or a peer is told the old one.
+/// fails if: b17 (a generation outlives the incarnation it was made by, or a peer is told the old one)
 fn case_b17_every_peer_shakes_hands_again_and_a_lease_from_before_is_stale<F: Fleet>() {
     let fleet = F::of(&["p", "q"]);
     let table = table_of(&fleet);

@@ -18,9 +18,9 @@ fn pass(world: &World, time: Duration) {
     (0..time.as_millis() / 250).for_each(|_| world.advance(SECOND / 4));
 }
 
+/// fails if: e2 (standing still goes unnoticed, or is not forgotten when it moves)
 #[test]
 fn case_e2_a_transfer_without_progress_is_stalled_and_its_peer_suspect_until_it_moves_again() {
-    // fails if: standing still goes unnoticed, or is not forgotten when it moves.
     let world = watching();
     let peer = world.connected("p");
     let hold = world.memory.steps().hold(Step::Chunk, "p");

@@ -378,9 +378,14 @@ mod death {
         hold.wait_reached(2);
         let early = given_up.cancel(deadline);
         peer.slot().tell(DRAINED); // of a bay that is not closing
-        assert_eq!(early.wait(), Ok(Cancelled::NotQuiesced));
-        assert_eq!(given_up.cancel(deadline).wait(), Ok(Cancelled::NotQuiesced));
         assert_eq!(late.wait(deadline), Some(Outcome::Unknown));
+        let told = |cancel: crate::cancel::Cancel| {
+            let (tell, told) = std::sync::mpsc::channel();
+            thread::spawn(move || tell.send(cancel.wait()));
+            told.recv_timeout(Duration::from_secs(60)).expect("nobody answers")
+        };
+        assert_eq!(told(early), Ok(Cancelled::NotQuiesced));
+        assert_eq!(told(given_up.cancel(deadline)), Ok(Cancelled::NotQuiesced));
         assert_eq!(given_up.try_outcome(), Some(Outcome::Unknown));
         hold.release();
         drop(lease);

@@ -226,11 +226,11 @@ impl<T: Transport> Slot<T> {
     /// `wanted_life` is asked between the first look at a word and its use. In a forked child nobody is admitted.
     #[inline(always)]
     fn enter_if(&self, stripe: u32, is_use: bool, mut wanted_life: impl FnMut() -> bool) -> Result<Entered, Word> {
-        // ord! Acquire: pairs with the publisher's CAS. model: bays::every_use_precedes_the_close_one_stripe
-        //      fails if: relaxed-word
         if !self.is_here() {
             return Err(self.word());
         }
+        // ord! Acquire: pairs with the publisher's CAS. model: bays::every_use_precedes_the_close_one_stripe
+        //      fails if: relaxed-word
         let mut seen = self.word();
         loop {
             if !wanted_life() {

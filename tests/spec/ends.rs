@@ -5,8 +5,8 @@
 use crate::common::*;
 use peerage::transport::memory::{CloseAnswer, Fabric, Hold, Memory, MemoryAddress, MemoryError, Step};
 use peerage::{
-    Access, Cancelled, DataPlane, ErrorClass, Grant, Outcome, Peer, PeerTable, Phase, Refusal, Region, Sent, Slice,
-    Transfer, TransferError, TransferKind,
+    Access, Cancel, Cancelled, DataPlane, ErrorClass, Grant, Outcome, Peer, PeerTable, Phase, Refusal, Region, Sent,
+    Slice, Transfer, TransferError, TransferKind,
 };
 use std::time::{Duration, Instant};
 
@@ -140,6 +140,8 @@ struct Scene<W: Way> {
     peer: Peer<W::Transport>,
     grant: Grant,
     transfer: Option<Transfer>,
+    /// Whoever gives it up waits.
+    cancel: Option<Cancel>,
     local: Slice,
     /// Where the bytes go, the last of which is a one.
     to: Slice,
@@ -169,7 +171,7 @@ impl<W: Way> Scene<W> {
         let transfer = transfer.unwrap();
         drop(lease);
         eventually("it is under way on both sides", || grant.running() == 1 || transfer.try_outcome().is_some());
-        Scene { way, table: Some(table), peer, grant, transfer: Some(transfer), local, to }
+        Scene { way, table: Some(table), peer, grant, transfer: Some(transfer), cancel: None, local, to }
     }
 
     fn table(&self) -> &PeerTable<W::Transport> {
@@ -218,7 +220,8 @@ impl Exit {
         match self {
             Exit::Completes => {}
             Exit::Dropped => drop(scene.transfer.take()),
-            Exit::Cancelled | Exit::CancelForgotten => drop(scene.transfer().cancel(far())),
+            Exit::Cancelled => scene.cancel = Some(scene.transfer().cancel(far())),
+            Exit::CancelForgotten => drop(scene.transfer().cancel(far())),
             Exit::CancelledInVain => {
                 let _ = scene.transfer().cancel(Instant::now()).wait().unwrap();
                 assert!(scene.transfer().try_outcome().is_some(), "its caller waits no more");
@@ -273,7 +276,14 @@ fn each_has_one_end_on_each_side<W: Way>() {
                 assert!(exit.allows(&outcome), "{kind:?} {exit:?}: {outcome:?}");
                 eventually(&format!("{kind:?} {exit:?}: the page is ours"), || transfer.is_quiescent());
                 let Ok(Cancelled::Quiesced(told)) = transfer.cancel(far()).wait() else { panic!("{exit:?}") };
-                assert_eq!((told, transfer.try_outcome()), (outcome.clone(), Some(outcome)), "{exit:?}: ended once");
+                assert_eq!(
+                    (&told, transfer.try_outcome().as_ref()),
+                    (&outcome, Some(&outcome)),
+                    "{exit:?}: ended once"
+                );
+                if let Some(cancel) = scene.cancel {
+                    assert_eq!(cancel.wait(), Ok(Cancelled::Quiesced(outcome)), "{exit:?}");
+                }
             }
             let what = format!("{kind:?} {exit:?}: the other side has its end");
             eventually(&what, || scene.grant.running() == 0);

@@ -3,12 +3,13 @@
 
 use crate::cancel::Cancelled;
 use crate::close;
+use crate::connects::Line;
 use crate::in_flight::Due;
 use crate::lane::{self, Look, Permits, Step};
 use crate::name::PeerId;
 use crate::pool::mark_table_thread;
 use crate::queue::LOOK;
-use crate::shared::{Line, ProbeRequest, Shared, ShutdownRequest};
+use crate::shared::{ProbeRequest, Shared, ShutdownRequest};
 use crate::shutdown;
 use crate::slot::SlotRef;
 use crate::slow;

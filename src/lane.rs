@@ -4,9 +4,9 @@
 //! change, and answers what must be done without the mutex: connections to close, an attempt to start, transfers to end, the
 //! time of the next look. Waiting (for a drain, a backoff, a permit) holds no thread and is not Connecting.
 
+use crate::connects::{CountsAs, Line};
 use crate::peer::Removed;
 use crate::queue::{ASK, DRAINED, REPORTED};
-use crate::shared::{Counted, Line};
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Closing, Elected, Locked, MayElect, Place, Quiescing, ToClose, try_locked};
 use crate::state::Generation;
@@ -186,7 +186,7 @@ fn connect<T: Transport>(lane: &mut Locked<'_, T>, permits: Permits, step: &mut 
     } else if room && home.connects.try_begin(line, &home.config, lane.now) {
         step.connect = lane.elect(true);
         if step.connect.is_none() {
-            home.connects.returned(Counted::Permit(line));
+            home.connects.returned(CountsAs::Permit(line));
         }
     } else {
         step.wait_for_permit = (!lane.slow.in_line).then_some(line);

@@ -52,6 +52,8 @@ mod builder;
 mod cancel;
 mod clock;
 mod close;
+mod connects;
+mod counters;
 pub mod docs;
 mod driver;
 mod error;

@@ -3,13 +3,15 @@
 
 use crate::builder::Config;
 use crate::clock::Clock;
+use crate::connects::Connects;
+use crate::counters::Counters;
 use crate::events::Hub;
 use crate::fork::Process;
 use crate::grant;
 use crate::name::{PeerId, PeerName};
 use crate::names::Names;
 use crate::note::Note;
-use crate::policy::{Breaker, Pace};
+use crate::policy::Breaker;
 use crate::pool::{Job, Pool};
 use crate::queue::{LOOK, Queue};
 use crate::region::{Region, RegionId};
@@ -103,156 +105,6 @@ pub(crate) struct ProbeRequest {
     pub(crate) deadline: Instant,
     pub(crate) job: u64,
     pub(crate) cell: Arc<Cell<Liveness>>,
-}
-
-/// How many connects run. A permit is counted in before its election, so there are never more than there may be.
-// ord! The counts publish nothing; what a connect did is told under its slot's mutex. A late look is too high, and puts a
-//      connect off until the driver has the push that follows `returned`: that push (Release), not the count, ends it.
-//      `gave_up` adds before it subtracts, so the sum is never too low.
-//      test: isolation::beyond_max_stuck_a_connect_is_answered_busy_and_counts_no_failure
-//      model: attempts::a_deadline_and_a_late_failure_end_the_attempt_once   fails if: returns-a-permit-it-gave-up
-pub(crate) struct Connects {
-    permits: AtomicUsize,
-    /// Of those, the ones of peers whose attempt before ran into its deadline.
-    timed_out: AtomicUsize,
-    stuck: AtomicUsize,
-    /// The limit of connects per second, if there is one.
-    pace: Option<std::sync::Mutex<Pace>>,
-}
-
-/// Who waits for a permit with whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Line {
-    Ordinary,
-    /// Peers whose last attempt ran into its deadline: together they get at most half of the permits, so that a thousand
-    /// black-holed peers starve nobody.
-    TimedOut,
-}
-
-/// As what a native connect counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counted {
-    /// Its attempt is younger than its deadline.
-    Permit(Line),
-    /// It holds one of the table's threads beyond that.
-    Stuck,
-    /// It holds a ticket of the user's beyond that.
-    Nowhere,
-}
-
-impl Connects {
-    fn new(config: &Config, now: Instant) -> Self {
-        let (permits, timed_out, stuck) = Default::default();
-        let pace = config.max_connects_per_second.map(|limit| std::sync::Mutex::new(Pace::new(limit, now)));
-        Connects { permits, timed_out, stuck, pace }
-    }
-
-    /// Counts a connect in, if it may start. The driver has asked [`are_stuck`](Self::are_stuck) for its own.
-    pub(crate) fn try_begin(&self, line: Line, config: &Config, now: Instant) -> bool {
-        let one_more = |limit: usize| move |count: usize| (count < limit).then(|| count + 1);
-        let limit = config.max_concurrent_connects;
-        if line == Line::TimedOut
-            && self.timed_out.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more(limit.div_ceil(2))).is_err()
-        {
-            return false;
-        }
-        let counted = self.permits.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more(limit)).is_ok();
-        if !counted && line == Line::TimedOut {
-            self.timed_out.fetch_sub(1, Ordering::AcqRel);
-        }
-        let in_pace = counted && self.pace.as_ref().is_none_or(|pace| lock(pace).try_take(now));
-        if counted && !in_pace {
-            self.returned(Counted::Permit(line));
-        }
-        in_pace
-    }
-
-    /// When the limit of connects per second lets the next one start, if not now.
-    pub(crate) fn paused_until(&self, now: Instant) -> Option<Instant> {
-        lock(self.pace.as_ref()?).wait(now)
-    }
-
-    /// Whether [`try_begin`](Self::try_begin) would find room.
-    pub(crate) fn has_room(&self, line: Line, config: &Config, now: Instant) -> bool {
-        let limit = config.max_concurrent_connects;
-        let among_its_like = line == Line::Ordinary || self.timed_out.load(Ordering::Acquire) < limit.div_ceil(2);
-        among_its_like && self.permits.load(Ordering::Acquire) < limit && self.paused_until(now).is_none()
-    }
-
-    /// Whether so many connects hang that no thread is left for another one.
-    pub(crate) fn are_stuck(&self, config: &Config) -> bool {
-        let running = self.permits.load(Ordering::Acquire) + self.stuck();
-        running >= config.max_concurrent_connects.saturating_add(config.max_stuck)
-    }
-
-    /// An attempt passed its deadline while its native connect goes on.
-    pub(crate) fn gave_up(&self, permit: Counted, now: Counted) {
-        if now == Counted::Stuck {
-            self.stuck.fetch_add(1, Ordering::AcqRel);
-        }
-        self.returned(permit);
-    }
-
-    pub(crate) fn returned(&self, counted: Counted) {
-        match counted {
-            Counted::Permit(line) => {
-                if line == Line::TimedOut {
-                    self.timed_out.fetch_sub(1, Ordering::AcqRel);
-                }
-                self.permits.fetch_sub(1, Ordering::AcqRel);
-            }
-            Counted::Stuck => drop(self.stuck.fetch_sub(1, Ordering::AcqRel)),
-            Counted::Nowhere => {}
-        }
-    }
-
-    /// Attempts younger than their deadline.
-    #[cfg(peerage_loom)]
-    pub(crate) fn permits(&self) -> usize {
-        self.permits.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn stuck(&self) -> usize {
-        self.stuck.load(Ordering::Acquire)
-    }
-}
-
-/// Counted for people.
-#[derive(Default)]
-pub(crate) struct Counters {
-    elections: AtomicU64,
-    elections_without_connect: AtomicU64,
-    reports: AtomicU64,
-    stale_reports: AtomicU64,
-    leaked: AtomicU64,
-}
-
-impl Counters {
-    pub(crate) fn elected(&self) {
-        self.elections.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn elected_without_connect(&self) {
-        self.elections_without_connect.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn leaked(&self) {
-        self.leaked.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn report(&self) {
-        self.reports.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn stale_report(&self) {
-        self.stale_reports.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Elections, those without a connect, reports, stale ones, leaked connections.
-    pub(crate) fn read(&self) -> [u64; 5] {
-        [&self.elections, &self.elections_without_connect, &self.reports, &self.stale_reports, &self.leaked]
-            .map(|counter| counter.load(Ordering::Relaxed))
-    }
 }
 
 /// Faults of this process delay every peer's connect and count against none.

@@ -2,11 +2,11 @@
 
 use super::{Closing, Draining, Ended, Locked, Place, Predecessor, Quiescing};
 use crate::builder::Config;
+use crate::connects::{CountsAs, Line};
 use crate::error::{BusyCause, NotElected, ReadyError, Reason};
 use crate::name::{Incarnation, PeerName};
 use crate::policy::Breaker;
 use crate::queue::{LOOK, WANTED};
-use crate::shared::{Counted, Line};
 use crate::slot::SlotRef;
 use crate::state::{Generation, Phase, Word};
 use crate::sync::Arc;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Connect {
     pub(crate) generation: Generation,
     pub(crate) deadline: Instant,
-    counted: Counted,
+    counts_as: CountsAs,
     /// A thread of the table makes it; otherwise the user who holds its ticket.
     on_our_thread: bool,
     cancelled: Arc<AtomicBool>,
@@ -28,7 +28,7 @@ pub(crate) struct Connect {
 impl Connect {
     /// Whether its attempt's deadline has not passed.
     pub(crate) fn is_young(&self) -> bool {
-        matches!(self.counted, Counted::Permit(_))
+        matches!(self.counts_as, CountsAs::Permit(_))
     }
 
     /// Tells the native connect that nobody wants its connection any more.
@@ -245,14 +245,14 @@ impl<T: Transport> Locked<'_, T> {
             return Err(self.busy(cause, retry_after).into());
         }
         let Some(elected) = self.elect(false) else {
-            home.connects.returned(Counted::Permit(line));
+            home.connects.returned(CountsAs::Permit(line));
             return Err(NotElected::Connecting { peer, generation });
         };
         self.after.events |= LOOK; // for the deadline
         Ok(elected)
     }
 
-    /// Starts an attempt. The caller has counted it in among the [`connects`](crate::shared::Connects) and has asked
+    /// Starts an attempt. The caller has counted it in among the [`connects`](crate::connects::Connects) and has asked
     /// [`may_elect`](Self::may_elect).
     pub(crate) fn elect(&mut self, on_our_thread: bool) -> Option<Elected<T::Address>> {
         let word = self.word();
@@ -264,9 +264,9 @@ impl<T: Transport> Locked<'_, T> {
         self.slow.bays[bay] = Place::Reserved(generation);
         let cancelled = self.flag.take()?;
         let deadline = self.now + self.home().config.connect_timeout;
-        let counted = Counted::Permit(self.line());
+        let counts_as = CountsAs::Permit(self.line());
         self.slow.connect =
-            Some(Connect { generation, deadline, counted, on_our_thread, cancelled: cancelled.clone() });
+            Some(Connect { generation, deadline, counts_as, on_our_thread, cancelled: cancelled.clone() });
         self.slot.connecting.store(true, Ordering::Relaxed);
         self.slow.trying = Some(generation);
         self.slow.attempts += 1;
@@ -337,10 +337,10 @@ impl<T: Transport> Locked<'_, T> {
         if connect.deadline > self.now {
             return;
         }
-        let (generation, permit) = (connect.generation, connect.counted);
+        let (generation, permit) = (connect.generation, connect.counts_as);
         // A user's ticket holds no thread of ours.
-        connect.counted = if connect.on_our_thread { Counted::Stuck } else { Counted::Nowhere };
-        home.connects.gave_up(permit, connect.counted);
+        connect.counts_as = if connect.on_our_thread { CountsAs::Stuck } else { CountsAs::Nowhere };
+        home.connects.gave_up(permit, connect.counts_as);
         let after = home.config.connect_timeout;
         let connecting = Word::new(generation, Phase::Connecting);
         if self.slot.change_word(connecting, Word::new(generation, Phase::Failed)).is_ok() {
@@ -374,7 +374,7 @@ impl<T: Transport> Locked<'_, T> {
     /// The native connect of `generation` is over, and so is the close of what came too late.
     pub(crate) fn connect_returned(&mut self, generation: Generation) {
         if let Some(connect) = self.slow.connect.take_if(|connect| connect.generation == generation) {
-            self.home().connects.returned(connect.counted);
+            self.home().connects.returned(connect.counts_as);
             self.slot.connecting.store(false, Ordering::Relaxed);
             self.after.events |= LOOK;
         }

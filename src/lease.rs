@@ -7,7 +7,7 @@ use crate::name::{PeerId, PeerName};
 use crate::note::Note;
 use crate::queue::LOOK;
 use crate::region::{RegionId, Slice};
-use crate::shared::{Registration, note_of};
+use crate::shared::Registration;
 use crate::slot::{Entered, Slot, SlotRef};
 use crate::slow::locked;
 use crate::state::{Generation, Word};
@@ -86,12 +86,12 @@ impl<T: Transport> Lease<T> {
     /// Whatever the error is, the generation fails: not for busy or local errors.
     pub fn report(&self, error: &dyn Error) -> Reported {
         let generation = self.generation();
-        let note = || Note { generation, text: error.to_string().into(), native_code: None, process_is_gone: false };
+        let note = || Note::of_text(generation, error.to_string().into());
         self.slot().home().report(self.slot(), generation, note)
     }
 
     fn report_native(&self, error: &T::Error) {
-        let _ = self.slot().home().report(self.slot(), self.generation(), || note_of(self.generation(), error));
+        let _ = self.slot().home().report(self.slot(), self.generation(), || Note::of_error(self.generation(), error));
     }
 
     #[inline(always)]
@@ -279,7 +279,7 @@ impl<T: DataPlane> Lease<T> {
     /// A transport that panicked may have sent anything: the generation is reported.
     fn panicked(&self, text: Arc<str>) -> Arc<str> {
         let generation = self.generation();
-        let note = || Note { generation, text: text.clone(), native_code: None, process_is_gone: false };
+        let note = || Note::of_text(generation, text.clone());
         let _ = self.slot().home().report(self.slot(), generation, note);
         text
     }
@@ -343,7 +343,7 @@ impl<T: DataPlane> Reach for At<T> {
         // waits for its end. It was put in before the transfer was posted.
         let connection = unsafe { self.slot.bay(self.bay).connection() };
         if let Err(text) = caught(|| self.slot.home().transport.cancel(connection, transfer)) {
-            let note = || Note { generation, text, native_code: None, process_is_gone: false };
+            let note = || Note::of_text(generation, text);
             let _ = self.slot.home().report(&self.slot, generation, note);
         }
     }

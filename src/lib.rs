@@ -83,6 +83,7 @@ mod quarantine;
 mod queue;
 mod record;
 mod region;
+mod report;
 mod restored;
 #[cfg(feature = "serde")]
 mod serialize;

@@ -133,7 +133,7 @@ impl<T: Transport> Peer<T> {
     /// After this returns no new send is admitted on it, whatever the answer. Connects nothing. Never waits; allocates
     /// one note. The error is taken as text: its class is not asked, so busy and local errors are not for this.
     pub fn report(&self, generation: Generation, error: &dyn Error) -> Reported {
-        let note = || Note { generation, text: error.to_string().into(), native_code: None, process_is_gone: false };
+        let note = || Note::of_text(generation, error.to_string().into());
         self.slot.home().report(&self.slot, generation, note)
     }
 

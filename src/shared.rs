@@ -10,26 +10,22 @@ use crate::fork::Process;
 use crate::grant;
 use crate::name::{PeerId, PeerName};
 use crate::names::Names;
-use crate::note::Note;
 use crate::policy::Breaker;
 use crate::pool::{Job, Pool};
 use crate::queue::{LOOK, Queue};
 use crate::region::{Region, RegionId};
 use crate::slab::Slab;
 use crate::slot::{Slot, SlotRef};
-use crate::slow::locked;
 use crate::snapshot::Snapshot;
 use crate::state::{Generation, Phase};
 use crate::sync::{self, AtomicBool, Mutex, fence, lock};
 use crate::table::ShutdownReport;
-use crate::transport::{
-    Capabilities, CloseReason, ErrorClass, Liveness, ReportSink, Reported, Transport, TransportError,
-};
+use crate::transport::{Capabilities, CloseReason, Liveness, Transport};
 use crate::wait::Cell;
 use rpds::HashTrieMapSync;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 pub(crate) struct Shared<T: Transport> {
@@ -198,19 +194,6 @@ impl<T: Transport> Shared<T> {
         SlotRef::upgrade(self.slab.place(id.index)?, id.version)
     }
 
-    /// Reports `generation` of a slot that the caller keeps alive.
-    pub(crate) fn report(&self, slot: &Slot<T>, generation: Generation, note: impl FnOnce() -> Note) -> Reported {
-        if !self.is_here() {
-            return Reported::UsedAfterFork;
-        }
-        if slot.report(generation, note) {
-            self.counters.report();
-            return Reported::Failed;
-        }
-        self.counters.stale_report();
-        Reported::Stale
-    }
-
     /// Drops replaced snapshots that nobody looks at; answers whether some are still looked at.
     pub(crate) fn sweep(&self) -> bool {
         self.names.sweep() | self.registered.sweep()
@@ -364,44 +347,5 @@ impl<T: Transport> Shared<T> {
 
     pub(crate) fn local_retry_at(&self) -> Option<Instant> {
         lock(&self.local).retry_at
-    }
-}
-
-/// The table as reporters see it: they do not keep it alive.
-pub(crate) struct Sink<T: Transport>(pub(crate) Weak<Shared<T>>);
-
-impl<T: Transport> ReportSink for Sink<T> {
-    fn report(&self, peer: PeerId, generation: Generation, error: &dyn TransportError) -> Reported {
-        if !error.class().breaks_the_connection() {
-            return Reported::NotThePeer;
-        }
-        let Some(shared) = self.0.upgrade() else { return Reported::Stale };
-        match shared.upgrade(peer) {
-            Some(slot) => shared.report(&slot, generation, || note_of(generation, error)),
-            None => Reported::Stale,
-        }
-    }
-
-    fn leaked(&self, peer: PeerId, why: &'static str) {
-        let Some(shared) = self.0.upgrade().filter(|shared| shared.is_here()) else { return };
-        if let Some(slot) = shared.upgrade(peer) {
-            locked(&slot, |lane| lane.leaked(Some(why)));
-        }
-    }
-}
-
-impl ErrorClass {
-    /// Whether the generation it happened on is of no more use.
-    pub(crate) fn breaks_the_connection(self) -> bool {
-        matches!(self, ErrorClass::PeerBroken | ErrorClass::OutcomeUnknown | ErrorClass::Incompatible)
-    }
-}
-
-pub(crate) fn note_of(generation: Generation, error: &dyn TransportError) -> Note {
-    Note {
-        generation,
-        text: error.to_string().into(),
-        native_code: error.native_code(),
-        process_is_gone: error.process_is_gone(),
     }
 }

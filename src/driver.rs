@@ -71,7 +71,11 @@ impl<T: Transport> Driver<T> {
 
     /// Nothing moves any more: whoever waits is told, and whoever comes to wait.
     pub(crate) fn died(&mut self) {
-        shutdown::driver_died(&self.shared, std::mem::take(&mut self.shutdowns), std::mem::take(&mut self.probes));
+        crate::death::tell_who_waits(
+            &self.shared,
+            std::mem::take(&mut self.shutdowns),
+            std::mem::take(&mut self.probes),
+        );
     }
 
     /// One look at everything; false when the table has ended.

@@ -54,6 +54,7 @@ mod clock;
 mod close;
 mod connects;
 mod counters;
+mod death;
 pub mod docs;
 mod driver;
 mod error;

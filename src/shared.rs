@@ -62,7 +62,7 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) shutdown: Mutex<Vec<ShutdownRequest>>,
     /// The last table handle is gone.
     pub(crate) abandoned: AtomicBool,
-    driver_died: AtomicBool,
+    pub(crate) driver_died: AtomicBool,
     /// Peers that are not Removed.
     live: AtomicUsize,
     generations: AtomicU64,
@@ -197,31 +197,6 @@ impl<T: Transport> Shared<T> {
     /// Drops replaced snapshots that nobody looks at; answers whether some are still looked at.
     pub(crate) fn sweep(&self) -> bool {
         self.names.sweep() | self.registered.sweep()
-    }
-
-    /// Before its waiters are told.
-    pub(crate) fn mark_driver_dead(&self) {
-        self.driver_died.store(true, Ordering::Release);
-        // ord! SeqCst fence between the mark and the walk over the peers; an insert begins a life, and who joins it fences
-        //      and looks at the mark: the walk comes upon the life, or the joiner sees the mark. Two locations, so no pair of
-        //      acquire and release does.
-        //      model: death::who_inserts_a_peer_and_waits_for_it_is_told   fails if: no-fence-at-the-death
-        fence(Ordering::SeqCst);
-    }
-
-    /// Whether the driver died, for who has just joined what only the driver ends: its end has seen the joiner, or the
-    /// joiner is told here.
-    pub(crate) fn driver_died(&self) -> bool {
-        // ord! SeqCst fence between the joining and the look: see `mark_driver_dead`. Where a peer, the list of shutdowns or
-        //      that of probes was joined before, its mutex does the same.
-        //      model: death::who_inserts_a_peer_and_waits_for_it_is_told   fails if: no-fence-after-the-joining
-        fence(Ordering::SeqCst);
-        self.is_driver_dead()
-    }
-
-    /// The same for who joined nothing.
-    pub(crate) fn is_driver_dead(&self) -> bool {
-        self.driver_died.load(Ordering::Acquire)
     }
 
     pub(crate) fn live(&self) -> usize {

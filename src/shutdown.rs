@@ -5,20 +5,14 @@
 //! hangs there, the driver answers in its place. What is still in use is neither disconnected nor deregistered, it is
 //! reported. Every part may run again.
 
-use crate::cancel::Cancelled;
-use crate::error::ReadyError;
-use crate::in_flight::Due;
 use crate::name::PeerName;
-use crate::peer::Removed;
 use crate::region::RegionId;
-use crate::shared::{ProbeRequest, Registration, Shared, ShutdownRequest};
-use crate::slot::SlotRef;
+use crate::shared::{Registration, Shared, ShutdownRequest};
 use crate::slow::locked;
 use crate::state::Phase;
 use crate::sync::{Ordering, came_through, caught, fence};
 use crate::table::ShutdownReport;
-use crate::transfer::Outcome;
-use crate::transport::{CloseReason, Liveness, Transport};
+use crate::transport::{CloseReason, Transport};
 use crate::wait::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -103,7 +97,7 @@ pub(crate) fn list_again<T: Transport>(shared: &Shared<T>, registration: Registr
 /// What is left, now. Waits for nothing.
 pub(crate) fn report<T: Transport>(shared: &Shared<T>) -> ShutdownReport {
     let mut report = ShutdownReport::default();
-    for slot in shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version)) {
+    for slot in shared.slab.lives() {
         let Some(name) = slot.try_name().filter(|_| slot.word().phase() != Phase::Removed) else { continue };
         let leases: u64 = (0..2).map(|bay| slot.gates().users(bay)).sum();
         let transfers: u64 = (0..2).map(|bay| slot.bay(bay).transfers()).sum();
@@ -122,39 +116,4 @@ pub(crate) fn report<T: Transport>(shared: &Shared<T>) -> ShutdownReport {
 
 fn by_name(a: &(PeerName, u64), b: &(PeerName, u64)) -> std::cmp::Ordering {
     a.0.cmp(&b.0)
-}
-
-/// Nothing moves any more: whoever waits is told, with whom the driver had waiting already. Who comes later asks
-/// [`Shared::driver_died`].
-pub(crate) fn driver_died<T: Transport>(
-    shared: &Arc<Shared<T>>,
-    shutdowns: Vec<ShutdownRequest>,
-    probes: Vec<ProbeRequest>,
-) {
-    shared.mark_driver_dead();
-    for slot in shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version)) {
-        let waiting = locked(&slot, |lane| {
-            let peer = lane.slow.name.clone();
-            lane.end_attempt(Err(ReadyError::DriverDied { peer }));
-            lane.slow.removal.as_mut().map(|removal| std::mem::take(&mut removal.waiting)).unwrap_or_default()
-        });
-        for (_, cell) in waiting {
-            cell.resolve(Removed::DriverDied);
-        }
-        for due in slot.in_flight.take_timers() {
-            let (Due::Transfer(transfer) | Due::Cancel(transfer, _)) = &due;
-            transfer.end(Outcome::Unknown);
-            if let Due::Cancel(_, cell) = due {
-                cell.resolve(Cancelled::NotQuiesced);
-            }
-        }
-    }
-    let late = std::mem::take(&mut *shared.shutdown.lock());
-    for request in shutdowns.into_iter().chain(late) {
-        submit_report(shared, request.cell, request.deadline);
-    }
-    let late = std::mem::take(&mut *shared.probes.lock());
-    for probe in probes.into_iter().chain(late) {
-        probe.cell.resolve(Liveness::Unknown);
-    }
 }

@@ -286,7 +286,7 @@ impl<T: Transport> PeerTable<T> {
     pub fn snapshot(&self) -> Snapshot {
         let shared = self.shared();
         let [generations, elections_without_connect, reports, stale_reports, leaked] = shared.counters.read();
-        let slots = shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version));
+        let slots = shared.slab.lives();
         let kept: quarantine::Counts = shared.slab.places().map(|slot| slot.in_flight.quarantine.counts()).sum();
         Snapshot {
             peers: slots.filter_map(|slot| PeerStatus::of(&slot)).collect(),

@@ -7,7 +7,7 @@ use crate::name::{PeerId, PeerName};
 use crate::note::Note;
 use crate::queue::LOOK;
 use crate::region::{RegionId, Slice};
-use crate::shared::Registration;
+use crate::registration::Registration;
 use crate::slot::{Entered, Slot, SlotRef};
 use crate::slow::locked;
 use crate::state::{Generation, Word};
@@ -251,7 +251,7 @@ impl<T: DataPlane> Lease<T> {
         let Some(held) = Held::count(at, of_region, bytes, limit) else {
             return Err(PostError::TooManyTransfers { peer: self.name(), limit });
         };
-        // ord! SeqCst fence between the count and the list; `shutdown::unlist` changes the list, fences and looks at the
+        // ord! SeqCst fence between the count and the list; `registration::unlist` changes the list, fences and looks at the
         //      count: one of the two sees the other. Two locations, so no pair of acquire and release does.
         //      model: registering::a_post_is_refused_or_keeps_its_region   fails if: no-fence-in-post, no-fence-in-unlist
         fence(Ordering::SeqCst);
@@ -389,7 +389,7 @@ impl<T: Transport> Held<T> {
         let At { slot, word, bay } = &self.at;
         slot.in_flight.count_out();
         // ord! Release: the transfer's last touch of its pages comes before a deregistration that reads zero: pairs with the
-        //      Acquire in `shutdown::unlist`, for all who left before too: each subtraction continues their releases. So the
+        //      Acquire in `registration::unlist`, for all who left before too: each subtraction continues their releases. So the
         //      Acquire here is more than it needs.
         //      model: registering::the_last_touch_of_a_page_comes_before_its_deregistration   fails if: relaxed-uncount
         self.of_region.fetch_sub(1, Ordering::AcqRel);

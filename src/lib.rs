@@ -84,6 +84,7 @@ mod quarantine;
 mod queue;
 mod record;
 mod region;
+mod registration;
 mod report;
 mod restored;
 #[cfg(feature = "serde")]

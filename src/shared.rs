@@ -13,12 +13,13 @@ use crate::names::Names;
 use crate::policy::Breaker;
 use crate::pool::{Job, Pool};
 use crate::queue::{LOOK, Queue};
-use crate::region::{Region, RegionId};
+use crate::region::RegionId;
+use crate::registration::Registration;
 use crate::slab::Slab;
 use crate::slot::{Slot, SlotRef};
 use crate::snapshot::Snapshot;
 use crate::state::{Generation, Phase};
-use crate::sync::{self, AtomicBool, Mutex, fence, lock};
+use crate::sync::{AtomicBool, Mutex, fence, lock};
 use crate::table::ShutdownReport;
 use crate::transport::{Capabilities, CloseReason, Liveness, Transport};
 use crate::wait::Cell;
@@ -75,17 +76,6 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) timed_out_text: Arc<str>,
     pub(crate) unresponsive_text: Arc<str>,
 }
-
-/// A region the transport knows, and how to take it back.
-#[derive(Clone)]
-pub(crate) struct Registration {
-    pub(crate) region: Region,
-    /// Transfers that are not quiescent.
-    pub(crate) transfers: Arc<sync::AtomicUsize>,
-    pub(crate) deregister: Deregister,
-}
-
-pub(crate) type Deregister = Arc<dyn Fn(&Region) -> Result<(), String> + Send + Sync>;
 
 /// Somebody waits for the table to end.
 pub(crate) struct ShutdownRequest {

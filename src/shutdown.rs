@@ -7,10 +7,11 @@
 
 use crate::name::PeerName;
 use crate::region::RegionId;
-use crate::shared::{Registration, Shared, ShutdownRequest};
+use crate::registration;
+use crate::shared::{Shared, ShutdownRequest};
 use crate::slow::locked;
 use crate::state::Phase;
-use crate::sync::{Ordering, came_through, caught, fence};
+use crate::sync::{Ordering, came_through};
 use crate::table::ShutdownReport;
 use crate::transport::{CloseReason, Transport};
 use crate::wait::Cell;
@@ -53,45 +54,9 @@ pub(crate) fn submit_report<T: Transport>(
     let deadline = deadline.unwrap_or_else(|| shared.clock.now() + UNASKED);
     shared.end_later(Box::new(move || {
         came_through(|| home.transport.end(deadline));
-        deregister(&home);
+        registration::deregister_all(&home);
         cell.resolve(report(&home));
     }));
-}
-
-fn deregister<T: Transport>(shared: &Shared<T>) {
-    let _one_at_a_time = shared.registering.lock();
-    let registrations: Vec<_> = shared.registered.load().values().cloned().collect();
-    for registration in registrations {
-        let taken = unlist(shared, &registration).is_ok() && {
-            let call = || (registration.deregister)(&registration.region);
-            matches!(caught(call), Ok(Ok(())))
-        };
-        if !taken {
-            list_again(shared, registration);
-        }
-    }
-}
-
-/// Takes a region out of the list: no new transfer or grant finds it. `Err`: how many transfers and grants use it. Under
-/// the lock of registrations.
-pub(crate) fn unlist<T: Transport>(shared: &Shared<T>, registration: &Registration) -> Result<(), (usize, usize)> {
-    let id = registration.region.id();
-    let _ = shared.registered.update::<()>(|map| Ok(map.remove(&id)));
-    // ord! SeqCst fence between the list and the counts; `Lease::post` counts, fences and looks at the list: one of the two
-    //      sees the other. Two locations, so no pair of acquire and release does.
-    //      model: registering::a_post_is_refused_or_keeps_its_region   fails if: no-fence-in-post, no-fence-in-unlist
-    fence(Ordering::SeqCst);
-    let grants = shared.lent.lock().values().filter(|grant| grant.page().region().id() == id).count();
-    match (registration.transfers.load(Ordering::Acquire), grants) {
-        (0, 0) => Ok(()),
-        used => Err(used),
-    }
-}
-
-/// Puts a region back that was not taken.
-pub(crate) fn list_again<T: Transport>(shared: &Shared<T>, registration: Registration) {
-    let id = registration.region.id();
-    let _ = shared.registered.update::<()>(|map| Ok(map.insert(id, registration.clone())));
 }
 
 /// What is left, now. Waits for nothing.

@@ -1,7 +1,7 @@
 //! All peers of this process.
 
 use crate::builder::Builder;
-use crate::error::{GrantError, GroupError, GroupMember, InsertError, NotReady, Reason, RegisterError, WouldDeadlock};
+use crate::error::{GrantError, GroupError, GroupMember, InsertError, NotReady, Reason, WouldDeadlock};
 use crate::gate::stripe_of_thread;
 use crate::grant::{Access, Grant};
 use crate::inbox::Inbox;
@@ -10,14 +10,14 @@ use crate::name::{PeerId, PeerName};
 use crate::names::{Found, New, NotAdded};
 use crate::peer::{Peer, PeerStatus};
 use crate::quarantine;
-use crate::region::{Region, RegionId, Slice};
-use crate::shared::{Registration, Shared, ShutdownRequest};
+use crate::region::{RegionId, Slice};
+use crate::shared::{Shared, ShutdownRequest};
 use crate::shutdown;
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Group, Slow, locked};
 use crate::state::{Generation, Phase, Word};
-use crate::sync::{AtomicUsize, Ordering, caught};
-use crate::transport::{Address, DataPlane, Transport, TransportError};
+use crate::sync::Ordering;
+use crate::transport::{Address, DataPlane, Transport};
 use crate::wait::{AfterFork, Cell, Pending};
 use std::collections::HashMap;
 use std::fmt;
@@ -376,65 +376,6 @@ impl<T: Transport> Drop for NotListed<T> {
 }
 
 impl<T: DataPlane> PeerTable<T> {
-    /// Makes a region known to the transport, so that its slices can be posted and lent. May block: in the native library,
-    /// and for another thread that registers. Registering twice is one registration.
-    ///
-    /// # Errors
-    /// [`RegisterError`]; nothing is registered.
-    pub fn register(&self, region: &Region) -> Result<(), RegisterError<T::Error>> {
-        let shared = self.shared();
-        let id = region.id();
-        if !shared.is_here() {
-            return Err(RegisterError::UsedAfterFork { region: id });
-        }
-        let _one_at_a_time = shared.registering.lock();
-        if shared.names.is_shut_down() {
-            return Err(RegisterError::ShutDown { region: id });
-        }
-        native(id, || shared.transport.register(region))?;
-        shared.transport.grants().region_is_known(id);
-        let transport = shared.transport.clone();
-        let registration = Registration {
-            region: region.clone(),
-            transfers: Arc::new(AtomicUsize::new(0)),
-            deregister: Arc::new(move |region| {
-                transport.deregister(region).map_err(|error| error.to_string())?;
-                transport.grants().region_is_gone(region.id());
-                Ok(())
-            }),
-        };
-        let _ = shared.registered.update(|map| match map.contains_key(&id) {
-            true => Err(()),
-            false => Ok(map.insert(id, registration.clone())),
-        });
-        Ok(())
-    }
-
-    /// Takes a registration back. May block: in the native library, and for another thread that registers.
-    ///
-    /// # Errors
-    /// [`RegisterError::InUse`] while transfers or grants use the region; it stays registered.
-    pub fn deregister(&self, region: &Region) -> Result<(), RegisterError<T::Error>> {
-        let shared = self.shared();
-        let id = region.id();
-        if !shared.is_here() {
-            return Err(RegisterError::UsedAfterFork { region: id });
-        }
-        let _one_at_a_time = shared.registering.lock();
-        let Some(registration) = shared.registered.load().get(&id).cloned() else {
-            return Err(RegisterError::NotRegistered { region: id });
-        };
-        let taken = match shutdown::unlist(shared, &registration) {
-            Ok(()) => native(id, || shared.transport.deregister(region)),
-            Err((transfers, grants)) => Err(RegisterError::InUse { region: id, transfers, grants }),
-        };
-        match taken {
-            Ok(()) => shared.transport.grants().region_is_gone(id),
-            Err(_) => shutdown::list_again(shared, registration),
-        }
-        taken
-    }
-
     /// Lends `page` to a peer for remote writing or reading. Does not wait.
     ///
     /// # Errors
@@ -503,14 +444,6 @@ fn check_engines<A: Address>(group: &PeerName, members: &[(PeerName, A)]) -> Res
     };
     let members = members.iter().zip(engines).map(member).collect();
     Err(GroupError::Mixed { group: group.clone(), members })
-}
-
-/// One native call about a region, caught.
-fn native<E: TransportError>(region: RegionId, call: impl FnOnce() -> Result<(), E>) -> Result<(), RegisterError<E>> {
-    match caught(call) {
-        Ok(done) => done.map_err(|source| RegisterError::Transport { region, source }),
-        Err(message) => Err(RegisterError::Panicked { region, message }),
-    }
 }
 
 impl<T: Transport> Shared<T> {

@@ -230,7 +230,7 @@
 //!
 //! | one side | the other side | ordered by |
 //! |---|---|---|
-//! | `Lease::post`: counts the transfer, looks at the list of registrations | `shutdown::unlist`: leaves the list, looks at the count | a `SeqCst` fence in each. The count must be that of the *listed* registration: the region may have been taken back and registered again |
+//! | `Lease::post`: counts the transfer, looks at the list of registrations | `registration::unlist`: leaves the list, looks at the count | a `SeqCst` fence in each. The count must be that of the *listed* registration: the region may have been taken back and registered again |
 //! | `Shared::leaves`: writes `Leaving`, looks at the word | `Shared::has_left`: after the word became Removed, looks at the name | a `SeqCst` fence in each |
 //! | [`PeerTable::grant`](crate::PeerTable::grant): lists the grant, looks at the registration | `unlist`: leaves the list, looks for grants | the mutex of the list of grants |
 //! | a waiter, a remover, a probe, a shutdown: joins, then looks whether the driver died | the driver dies: says so, then takes those who joined | the mutex each joins under. A peer that is inserted meanwhile is not seen by the walk: two `SeqCst` fences, mark and walk against life and look (mutant `no-fence-at-the-death`) |

@@ -7,9 +7,10 @@
 use crate::cancel::Cancelled;
 use crate::error::ReadyError;
 use crate::in_flight::Due;
-use crate::peer::Removed;
-use crate::shared::{ProbeRequest, Shared, ShutdownRequest};
-use crate::shutdown;
+use crate::probe::ProbeRequest;
+use crate::removal::Removed;
+use crate::shared::Shared;
+use crate::shutdown::{self, ShutdownRequest};
 use crate::slow::locked;
 use crate::sync::{Ordering, fence};
 use crate::transfer::Outcome;

@@ -5,8 +5,8 @@
 //! time of the next look. Waiting (for a drain, a backoff, a permit) holds no thread and is not Connecting.
 
 use crate::connects::{CountsAs, Line};
-use crate::peer::Removed;
 use crate::queue::{ASK, DRAINED, REPORTED};
+use crate::removal::Removed;
 use crate::slot::{Slot, SlotRef};
 use crate::slow::{Closing, Elected, Locked, MayElect, Place, Quiescing, ToClose, try_locked};
 use crate::state::Generation;

@@ -12,17 +12,17 @@ use crate::name::{PeerId, PeerName};
 use crate::names::Names;
 use crate::policy::Breaker;
 use crate::pool::{Job, Pool};
+use crate::probe::ProbeRequest;
 use crate::queue::{LOOK, Queue};
 use crate::region::RegionId;
 use crate::registration::Registration;
+use crate::shutdown::ShutdownRequest;
 use crate::slab::Slab;
 use crate::slot::{Slot, SlotRef};
 use crate::snapshot::Snapshot;
 use crate::state::{Generation, Phase};
 use crate::sync::{AtomicBool, Mutex, fence, lock};
-use crate::table::ShutdownReport;
-use crate::transport::{Capabilities, CloseReason, Liveness, Transport};
-use crate::wait::Cell;
+use crate::transport::{Capabilities, CloseReason, Transport};
 use rpds::HashTrieMapSync;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) hub: Arc<Hub>,
     /// Probes that the driver has not seen yet.
     pub(crate) probes: Mutex<Vec<ProbeRequest>>,
-    probes_running: AtomicUsize,
+    pub(crate) probes_running: AtomicUsize,
     /// Held while the transport registers or deregisters, so that its answer and the list agree.
     pub(crate) registering: Mutex<()>,
     pub(crate) registered: Snapshot<HashTrieMapSync<RegionId, Registration>>,
@@ -75,22 +75,6 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) no_text: Arc<str>,
     pub(crate) timed_out_text: Arc<str>,
     pub(crate) unresponsive_text: Arc<str>,
-}
-
-/// Somebody waits for the table to end.
-pub(crate) struct ShutdownRequest {
-    /// `None`: when nothing is left.
-    pub(crate) deadline: Option<Instant>,
-    pub(crate) cell: Arc<Cell<ShutdownReport>>,
-    /// When the job that takes registrations back and reports was submitted.
-    pub(crate) submitted: Option<Instant>,
-}
-
-/// Somebody waits for a peer's answer.
-pub(crate) struct ProbeRequest {
-    pub(crate) deadline: Instant,
-    pub(crate) job: u64,
-    pub(crate) cell: Arc<Cell<Liveness>>,
 }
 
 /// Faults of this process delay every peer's connect and count against none.
@@ -245,23 +229,6 @@ impl<T: Transport> Shared<T> {
 
     pub(crate) fn pools(&self) -> [&Arc<Pool>; 6] {
         [&self.connectors, &self.closers, &self.last_closers, &self.probers, &self.beaters, &self.enders]
-    }
-
-    /// Whether one more probe may run; if so it does, until [`probe_ended`](Self::probe_ended).
-    pub(crate) fn probe_begins(&self) -> bool {
-        let fits = |running: usize| (running < self.config.max_stuck.max(1)).then(|| running + 1);
-        self.probes_running.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
-    }
-
-    pub(crate) fn probe_ended(&self) {
-        self.probes_running.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// Hands a job to the thread that ends tables.
-    pub(crate) fn end_later(&self, job: Job) {
-        if !self.enders.submit(self.next_job(), job) {
-            self.queue.wake();
-        }
     }
 
     /// Hands a native close to the threads for it.

@@ -5,21 +5,110 @@
 //! hangs there, the driver answers in its place. What is still in use is neither disconnected nor deregistered, it is
 //! reported. Every part may run again.
 
+use crate::error::WouldDeadlock;
 use crate::name::PeerName;
+use crate::pool::Job;
 use crate::region::RegionId;
 use crate::registration;
-use crate::shared::{Shared, ShutdownRequest};
+use crate::shared::Shared;
 use crate::slow::locked;
 use crate::state::Phase;
 use crate::sync::{Ordering, came_through};
-use crate::table::ShutdownReport;
+use crate::table::PeerTable;
 use crate::transport::{CloseReason, Transport};
-use crate::wait::Cell;
+use crate::wait::{AfterFork, Cell, Pending};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 /// How long the transport of a table that was dropped has to say goodbye.
 const UNASKED: Duration = Duration::from_secs(1);
+
+impl<T: Transport> PeerTable<T> {
+    /// Ends the table: no insert, lease or grant from here on; leases and transfers may finish until `deadline`;
+    /// connections are closed, then regions that nothing uses are deregistered. The future resolves by then (50 ms later if
+    /// the native side hangs while it deregisters) and says what was left. May be called again, by anybody; dropping the future cancels nothing.
+    pub fn shutdown(&self, deadline: Instant) -> Shutdown {
+        let shared = self.shared();
+        let cell = Arc::new(Cell::new());
+        if !shared.is_here() {
+            cell.resolve(ShutdownReport::after_fork());
+            return Shutdown(Pending::new(cell, shared.clock.clone()));
+        }
+        begin(shared);
+        let request = ShutdownRequest { deadline: Some(deadline), cell: cell.clone(), submitted: None };
+        shared.shutdown.lock().push(request);
+        shared.queue.wake();
+        // Looked at after the push: either the driver's end has seen the request, or this sees that it died.
+        if shared.driver_died() {
+            submit_report(shared, cell.clone(), Some(deadline));
+        }
+        Shutdown(Pending::new(cell, shared.clock.clone()))
+    }
+}
+
+/// A future of what a shutdown could not take back.
+#[derive(Debug)]
+pub struct Shutdown(Pending<ShutdownReport>);
+
+impl Shutdown {
+    /// Blocks this thread until the shutdown's deadline at the latest.
+    ///
+    /// # Errors
+    /// [`WouldDeadlock`] on a thread of a table; the shutdown goes on.
+    pub fn wait(self) -> Result<ShutdownReport, WouldDeadlock> {
+        self.0.wait()
+    }
+}
+
+impl Future for Shutdown {
+    type Output = ShutdownReport;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ShutdownReport> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+/// What a shutdown could not take back.
+#[non_exhaustive]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShutdownReport {
+    /// Peers with leases that were not given back, and how many.
+    pub leaked_leases: Vec<(PeerName, u64)>,
+    /// Peers whose native connect has not returned.
+    pub stuck_connects: Vec<PeerName>,
+    /// Connections that the native side refused to close, ever.
+    pub leaked_connections: u64,
+    /// Peers with transfers that are not quiescent, and how many.
+    pub quarantined: Vec<(PeerName, u64)>,
+    /// Regions that are still in use, or that the transport did not take back.
+    pub still_registered: Vec<RegionId>,
+    /// This is a forked child, the table is the parent's: [`UsedAfterFork`](crate::UsedAfterFork). Nothing was ended.
+    pub used_after_fork: bool,
+}
+
+impl AfterFork for ShutdownReport {
+    fn after_fork() -> Self {
+        ShutdownReport { used_after_fork: true, ..ShutdownReport::default() }
+    }
+}
+
+impl ShutdownReport {
+    /// Whether nothing was left.
+    pub fn is_clean(&self) -> bool {
+        *self == ShutdownReport::default()
+    }
+}
+
+/// Somebody waits for the table to end.
+pub(crate) struct ShutdownRequest {
+    /// `None`: when nothing is left.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) cell: Arc<Cell<ShutdownReport>>,
+    /// When the job that takes registrations back and reports was submitted.
+    pub(crate) submitted: Option<Instant>,
+}
 
 /// Ends the names, revokes what is lent, starts every removal. Waits for nothing but slots' mutexes, which nobody holds
 /// for long.
@@ -81,4 +170,13 @@ pub(crate) fn report<T: Transport>(shared: &Shared<T>) -> ShutdownReport {
 
 fn by_name(a: &(PeerName, u64), b: &(PeerName, u64)) -> std::cmp::Ordering {
     a.0.cmp(&b.0)
+}
+
+impl<T: Transport> Shared<T> {
+    /// Hands a job to the thread that ends tables.
+    pub(crate) fn end_later(&self, job: Job) {
+        if !self.enders.submit(self.next_job(), job) {
+            self.queue.wake();
+        }
+    }
 }

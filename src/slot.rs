@@ -33,10 +33,10 @@ use crate::bay::Bay;
 use crate::fork::Process;
 use crate::gate::{Gates, Leases};
 use crate::in_flight::InFlight;
-use crate::name::PeerId;
+use crate::name::{PeerId, PeerName};
 use crate::note::{Note, Notes};
 use crate::queue::{DRAINED, Link, Node, REPORTED, WANTED};
-use crate::record::RecordCell;
+use crate::record::{Record, RecordCell};
 use crate::shared::Shared;
 use crate::slow::Slow;
 use crate::state::{Generation, Phase, Word};
@@ -187,6 +187,21 @@ impl<T: Transport> Slot<T> {
         // this one Ready. Its bay was used by no older transfer any more.
         let suspect = |bay| self.suspect.load(Ordering::Relaxed) || self.in_flight.stalled(bay) > 0;
         self.word().bay().is_some_and(suspect)
+    }
+
+    /// The peer's name, without a lock. The caller keeps the slot alive.
+    pub(crate) fn name(&self) -> PeerName {
+        self.try_name().expect("an inserted peer has a record")
+    }
+
+    /// `None` in a slot whose life has only just begun.
+    pub(crate) fn try_name(&self) -> Option<PeerName> {
+        self.record.read(|record| record.map(|record| record.name.clone()))
+    }
+
+    /// The record, if it is about `word`.
+    pub(crate) fn record_of(&self, word: Word) -> Option<Record> {
+        self.record.read(|record| record.filter(|record| record.is_of(word)).cloned())
     }
 
     /// Changes the word; the caller holds the slot's mutex, and the CAS is against a report.

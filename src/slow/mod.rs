@@ -21,7 +21,7 @@ mod visit;
 pub(crate) use attempt::{Blame, Connect, Elected, Failure, Join, MayElect};
 pub(crate) use beat::{Beat, probe};
 pub(crate) use group::Group;
-pub(crate) use removal::{Removal, Removers};
+pub(crate) use removal::{BegunRemoval, Removers};
 pub(crate) use update::NewAddress;
 
 use crate::error::{ReadyError, Reason};
@@ -30,9 +30,9 @@ use crate::history::History;
 use crate::name::{Incarnation, PeerId, PeerName};
 use crate::note;
 use crate::observe;
-use crate::peer::Removed;
 use crate::queue::{DRAINED, LOOK};
 use crate::record::{Draft, Record, Retired};
+use crate::removal::Removed;
 use crate::shared::Shared;
 use crate::slot::{Slot, SlotRef};
 use crate::state::{Generation, Phase, Word};
@@ -77,7 +77,7 @@ pub(crate) struct Slow<T: Transport> {
     /// The newest subscription that has visited this peer; 0 if none has.
     told: u64,
     incarnation: Option<Incarnation>,
-    pub(crate) removal: Option<Removal>,
+    pub(crate) removal: Option<BegunRemoval>,
     /// Who had the name before and is in the way until it is Removed.
     pub(crate) predecessor: Option<Predecessor>,
     /// The lane's own reference, from insert to Removed.

@@ -72,6 +72,7 @@ mod internal;
 mod label;
 mod lane;
 mod lease;
+mod local_faults;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod name;

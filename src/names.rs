@@ -8,11 +8,16 @@
 //! *predecessor* of the next one, which may be inserted at once and connects when the predecessor is Removed.
 
 use crate::name::{PeerId, PeerName};
-use crate::slot::SlotRef;
+use crate::queue::LOOK;
+use crate::shared::Shared;
+use crate::slot::{Slot, SlotRef};
 use crate::snapshot::Snapshot;
+use crate::state::Phase;
+use crate::sync::fence;
 use crate::transport::Transport;
 use rpds::HashTrieMapSync;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 pub(crate) enum State<T: Transport> {
     Open(HashTrieMapSync<PeerName, Entry<T>>),
@@ -162,6 +167,30 @@ impl<T: Transport> Names<T> {
 
     pub(crate) fn is_shut_down(&self) -> bool {
         matches!(&**self.0.look(), State::ShutDown)
+    }
+}
+
+impl<T: Transport> Shared<T> {
+    /// The removal of a slot has begun. Who is inserted under its name connects at once, unless a second native connect of
+    /// the name could meet the first: one slot per name, or a connect that has not returned.
+    pub(crate) fn leaves(&self, name: &PeerName, slot: &SlotRef<T>) {
+        let in_the_way = self.has_one_slot_per_name() || slot.connecting.load(Ordering::Relaxed);
+        self.names.leave(slot, name, in_the_way, |before| !self.has_ended(before));
+        // ord! SeqCst fence between the name and the word; `has_left` comes after the word, fences and looks at the name: one of
+        //      the two sees the other. Two locations, so no pair of acquire and release does. No model is about it.
+        fence(Ordering::SeqCst);
+        if slot.word().phase() == Phase::Removed {
+            self.has_left(name, slot); // the lane was faster
+        }
+    }
+
+    /// A slot is Removed: its successor may connect.
+    pub(crate) fn has_left(&self, name: &PeerName, slot: &Slot<T>) {
+        // ord! SeqCst fence between the word, which the caller has changed or read as Removed, and the name: see `leaves`.
+        fence(Ordering::SeqCst);
+        if let Some(successor) = self.names.left(name, slot.id()) {
+            successor.tell(LOOK);
+        }
     }
 }
 

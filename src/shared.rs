@@ -8,26 +8,26 @@ use crate::counters::Counters;
 use crate::events::Hub;
 use crate::fork::Process;
 use crate::grant;
-use crate::name::{PeerId, PeerName};
+use crate::local_faults::LocalFaults;
+use crate::name::PeerId;
 use crate::names::Names;
 use crate::policy::Breaker;
 use crate::pool::{Job, Pool};
 use crate::probe::ProbeRequest;
-use crate::queue::{LOOK, Queue};
+use crate::queue::Queue;
 use crate::region::RegionId;
 use crate::registration::Registration;
 use crate::shutdown::ShutdownRequest;
 use crate::slab::Slab;
 use crate::slot::{Slot, SlotRef};
 use crate::snapshot::Snapshot;
-use crate::state::{Generation, Phase};
-use crate::sync::{AtomicBool, Mutex, fence, lock};
+use crate::state::Generation;
+use crate::sync::{AtomicBool, Mutex};
 use crate::transport::{Capabilities, CloseReason, Transport};
 use rpds::HashTrieMapSync;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 pub(crate) struct Shared<T: Transport> {
     /// The only one that may use the table.
@@ -69,19 +69,12 @@ pub(crate) struct Shared<T: Transport> {
     generations: AtomicU64,
     jobs: AtomicU64,
     random: AtomicU64,
-    local: std::sync::Mutex<LocalFaults>,
+    pub(crate) local_faults: LocalFaults,
     /// Peers whose breaker is open. Publishes nothing.
     open_breakers: AtomicUsize,
     pub(crate) no_text: Arc<str>,
     pub(crate) timed_out_text: Arc<str>,
     pub(crate) unresponsive_text: Arc<str>,
-}
-
-/// Faults of this process delay every peer's connect and count against none.
-#[derive(Default)]
-struct LocalFaults {
-    in_a_row: u32,
-    retry_at: Option<Instant>,
 }
 
 impl<T: Transport> Shared<T> {
@@ -128,7 +121,7 @@ impl<T: Transport> Shared<T> {
             generations: AtomicU64::new(1),
             jobs: AtomicU64::new(1),
             random: AtomicU64::new(seed),
-            local: Default::default(),
+            local_faults: LocalFaults::default(),
             open_breakers: AtomicUsize::new(0),
             no_text: "".into(),
             timed_out_text: "the attempt did not end before connect_timeout".into(),
@@ -190,28 +183,6 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    /// The removal of a slot has begun. Who is inserted under its name connects at once, unless a second native connect of
-    /// the name could meet the first: one slot per name, or a connect that has not returned.
-    pub(crate) fn leaves(&self, name: &PeerName, slot: &SlotRef<T>) {
-        let in_the_way = self.has_one_slot_per_name() || slot.connecting.load(Ordering::Relaxed);
-        self.names.leave(slot, name, in_the_way, |before| !self.has_ended(before));
-        // ord! SeqCst fence between the name and the word; `has_left` comes after the word, fences and looks at the name: one of
-        //      the two sees the other. Two locations, so no pair of acquire and release does. No model is about it.
-        fence(Ordering::SeqCst);
-        if slot.word().phase() == Phase::Removed {
-            self.has_left(name, slot); // the lane was faster
-        }
-    }
-
-    /// A slot is Removed: its successor may connect.
-    pub(crate) fn has_left(&self, name: &PeerName, slot: &Slot<T>) {
-        // ord! SeqCst fence between the word, which the caller has changed or read as Removed, and the name: see `leaves`.
-        fence(Ordering::SeqCst);
-        if let Some(successor) = self.names.left(name, slot.id()) {
-            successor.tell(LOOK);
-        }
-    }
-
     /// Whether the peer of `id` is Removed.
     pub(crate) fn has_ended(&self, id: PeerId) -> bool {
         self.slab.place(id.index).is_none_or(|slot| slot.has_ended(id.version))
@@ -262,22 +233,5 @@ impl<T: Transport> Shared<T> {
 
     pub(crate) fn breaker_closes(&self) {
         self.open_breakers.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// A connect failed by a fault of this process: how long everybody waits.
-    pub(crate) fn local_fault(&self, now: Instant, random: u64) -> Duration {
-        let mut local = lock(&self.local);
-        local.in_a_row = local.in_a_row.saturating_add(1);
-        let wait = self.config.backoff.delay(local.in_a_row, random);
-        local.retry_at = Some(now + wait);
-        wait
-    }
-
-    pub(crate) fn local_fault_is_over(&self) {
-        *lock(&self.local) = LocalFaults::default();
-    }
-
-    pub(crate) fn local_retry_at(&self) -> Option<Instant> {
-        lock(&self.local).retry_at
     }
 }

@@ -148,7 +148,7 @@ impl<T: Transport> Locked<'_, T> {
             }
             Blame::Busy(wait) => self.now + wait,
             Blame::Incompatible => self.now + home.config.backoff.cap,
-            Blame::Local => self.now + home.local_fault(self.now, self.random),
+            Blame::Local => self.now + home.local_faults.one_more(&home.config.backoff, self.now, self.random),
         };
         self.slow.retry_at = Some(retry_at);
     }
@@ -195,7 +195,8 @@ impl<T: Transport> Locked<'_, T> {
         {
             return MayElect::No;
         }
-        let not_before = [slow.retry_at, slow.busy_until, self.home().local_retry_at()].into_iter().flatten().max();
+        let not_before =
+            [slow.retry_at, slow.busy_until, self.home().local_faults.retry_at()].into_iter().flatten().max();
         match not_before {
             Some(at) if at > self.now => MayElect::At(at),
             _ => MayElect::Now,
@@ -300,7 +301,7 @@ impl<T: Transport> Locked<'_, T> {
         let ready = Word::ready(generation, bay);
         match self.slot.change_word(word, ready) {
             Ok(()) => {
-                self.home().local_fault_is_over();
+                self.home().local_faults.are_over();
                 self.slow.trying = None;
                 self.slow.ready_since = Some(self.now);
                 self.slow.incarnation = incarnation.or(self.slow.incarnation);
@@ -409,7 +410,7 @@ impl<T: Transport> Locked<'_, T> {
 
     /// Why no attempt may start before some time has passed or a native call is back.
     fn not_now(&self) -> Option<ReadyError> {
-        let not_before = [self.slow.retry_at, self.home().local_retry_at()].into_iter().flatten().max();
+        let not_before = [self.slow.retry_at, self.home().local_faults.retry_at()].into_iter().flatten().max();
         if let Some(retry_at) = not_before.filter(|at| *at > self.now) {
             let last_error = self.slow.last_error.clone().unwrap_or_else(|| self.home().no_text.clone());
             return Some(ReadyError::BackingOff { peer: self.slow.name.clone(), retry_at, last_error });

@@ -71,6 +71,7 @@ mod internal;
 #[cfg(any(feature = "serde", feature = "tracing", feature = "metrics"))]
 mod label;
 mod lane;
+mod latest;
 mod lease;
 mod local_faults;
 #[cfg(feature = "metrics")]
@@ -101,7 +102,6 @@ mod shutdown;
 mod slab;
 mod slot;
 mod slow;
-mod snapshot;
 mod state;
 mod status;
 mod sync;

@@ -7,11 +7,11 @@
 //! Where the native side has one slot per name, or a native connect of the name's last slot still runs, that slot is the
 //! *predecessor* of the next one, which may be inserted at once and connects when the predecessor is Removed.
 
+use crate::latest::Latest;
 use crate::name::{PeerId, PeerName};
 use crate::queue::LOOK;
 use crate::shared::Shared;
 use crate::slot::{Slot, SlotRef};
-use crate::snapshot::Snapshot;
 use crate::state::Phase;
 use crate::sync::fence;
 use crate::transport::Transport;
@@ -43,7 +43,7 @@ pub(crate) struct New<T: Transport> {
     pub(crate) after: Option<PeerId>,
 }
 
-pub(crate) struct Names<T: Transport>(Snapshot<State<T>>);
+pub(crate) struct Names<T: Transport>(Latest<State<T>>);
 
 /// Why a name was not added.
 pub(crate) enum NotAdded {
@@ -53,7 +53,7 @@ pub(crate) enum NotAdded {
 
 impl<T: Transport> Names<T> {
     pub(crate) fn new() -> Self {
-        Names(Snapshot::new(State::Open(HashTrieMapSync::new_sync())))
+        Names(Latest::new(State::Open(HashTrieMapSync::new_sync())))
     }
 
     /// Shows the slot of `name` to `look`, without a counted reference; it lives as long as `look` runs.

@@ -8,6 +8,7 @@ use crate::counters::Counters;
 use crate::events::Hub;
 use crate::fork::Process;
 use crate::grant;
+use crate::latest::Latest;
 use crate::local_faults::LocalFaults;
 use crate::name::PeerId;
 use crate::names::Names;
@@ -20,7 +21,6 @@ use crate::registration::Registration;
 use crate::shutdown::ShutdownRequest;
 use crate::slab::Slab;
 use crate::slot::{Slot, SlotRef};
-use crate::snapshot::Snapshot;
 use crate::state::Generation;
 use crate::sync::{AtomicBool, Mutex};
 use crate::transport::{Capabilities, CloseReason, Transport};
@@ -57,7 +57,7 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) probes_running: AtomicUsize,
     /// Held while the transport registers or deregisters, so that its answer and the list agree.
     pub(crate) registering: Mutex<()>,
-    pub(crate) registered: Snapshot<HashTrieMapSync<RegionId, Registration>>,
+    pub(crate) registered: Latest<HashTrieMapSync<RegionId, Registration>>,
     /// Grants that are not quiesced.
     pub(crate) lent: Mutex<HashMap<u128, Arc<grant::Core>>>,
     pub(crate) shutdown: Mutex<Vec<ShutdownRequest>>,
@@ -112,7 +112,7 @@ impl<T: Transport> Shared<T> {
             probes: Mutex::default(),
             probes_running: AtomicUsize::new(0),
             registering: Mutex::default(),
-            registered: Snapshot::new(HashTrieMapSync::new_sync()),
+            registered: Latest::new(HashTrieMapSync::new_sync()),
             lent: Mutex::default(),
             shutdown: Mutex::default(),
             abandoned: AtomicBool::new(false),

@@ -192,7 +192,7 @@
 //!
 //! # Names, removal, shutdown
 //!
-//! 33. **One name, one slot.** Names are one persistent map behind one pointer (`names.rs`, `snapshot.rs`); an insert replaces the
+//! 33. **One name, one slot.** Names are one persistent map behind one pointer (`names.rs`, `latest.rs`); an insert replaces the
 //!     snapshot in which the name was free. `names::one_name_is_one_slot`; mutant `insert-does-not-look-again`.
 //! 34. **No insert after shutdown**: `ShutDown` is a state of that same pointer. `names::no_insert_slips_in_after_the_shutdown`;
 //!     mutant `shutdown-is-a-flag-and-a-walk`.

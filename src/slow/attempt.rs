@@ -1,6 +1,6 @@
 //! One attempt to connect: election, publish, failure, expiry, and who waits for it.
 
-use super::{Closing, Draining, Ended, Locked, Place, Predecessor, Quiescing};
+use super::{BayState, Closing, Draining, Ended, Locked, Predecessor, Quiescing};
 use crate::builder::Config;
 use crate::connects::{CountsAs, Line};
 use crate::error::{BusyCause, NotElected, ReadyError, Reason};
@@ -204,7 +204,7 @@ impl<T: Transport> Locked<'_, T> {
     }
 
     fn free_bay(&self) -> Option<usize> {
-        let free = |place: &Place<_>| matches!(place, Place::Free);
+        let free = |state: &BayState<_>| matches!(state, BayState::Free);
         let at = self.slow.bays.iter().position(free)?;
         (!self.home().has_one_slot_per_name() || self.slow.bays.iter().all(free)).then_some(at)
     }
@@ -262,7 +262,7 @@ impl<T: Transport> Locked<'_, T> {
         let generation = self.home().next_generation();
         let connecting = Word::new(generation, Phase::Connecting);
         self.slot.change_word(word, connecting).ok()?;
-        self.slow.bays[bay] = Place::Reserved(generation);
+        self.slow.bays[bay] = BayState::Reserved(generation);
         let cancelled = self.flag.take()?;
         let deadline = self.now + self.home().config.connect_timeout;
         let counts_as = CountsAs::Permit(self.line());
@@ -286,7 +286,7 @@ impl<T: Transport> Locked<'_, T> {
         incarnation: Option<Incarnation>,
     ) -> Result<(), T::Connection> {
         let word = Word::new(generation, Phase::Connecting);
-        let reserved = |place: &Place<_>| matches!(place, Place::Reserved(of) if *of == generation);
+        let reserved = |state: &BayState<_>| matches!(state, BayState::Reserved(of) if *of == generation);
         let bay = match self.slow.bays.iter().position(reserved) {
             Some(bay) if self.word() == word => bay,
             _ => return Err(connection),
@@ -295,7 +295,7 @@ impl<T: Transport> Locked<'_, T> {
         // is held. Ends if: a bay becomes Free before its connection is taken.
         unsafe { self.slot.bay(bay).fill(connection) };
         self.slot.gates().open(bay);
-        self.slow.bays[bay] = Place::Live(generation);
+        self.slow.bays[bay] = BayState::Live(generation);
         std::mem::forget(SlotRef::of(self.slot)); // the bay's own, given back when its connection is taken
         self.connect_returned(generation);
         let ready = Word::ready(generation, bay);
@@ -390,7 +390,7 @@ impl<T: Transport> Locked<'_, T> {
             Phase::Ready => return Join::Ended(Ok(word.generation())),
             Phase::Removing | Phase::Removed => return Join::Ended(Err(self.removed_error())),
             Phase::Idle | Phase::Failed => {
-                if let Some(error) = self.not_now().or_else(|| self.undrained_error(Place::is_overdue)) {
+                if let Some(error) = self.not_now().or_else(|| self.undrained_error(BayState::is_overdue)) {
                     return Join::Ended(Err(error));
                 }
                 self.slot.want(word.generation());
@@ -458,33 +458,33 @@ impl<T: Transport> Locked<'_, T> {
         waits.then(|| self.slow.since + self.home().config.drain_deadline)
     }
 
-    /// What keeps the next attempt waiting, if a place does of which `counts` is true: leases or transfers of the old
+    /// What keeps the next attempt waiting, if a bay does of whose state `counts` is true: leases or transfers of the old
     /// connection, or its native close.
-    fn undrained_error(&self, counts: impl Fn(&Place<T::Connection>) -> bool) -> Option<ReadyError> {
+    fn undrained_error(&self, counts: impl Fn(&BayState<T::Connection>) -> bool) -> Option<ReadyError> {
         if self.free_bay().is_some() || !matches!(self.word().phase(), Phase::Idle | Phase::Failed) {
             return None;
         }
-        self.slow.bays.iter().enumerate().find_map(|(bay, place)| {
+        self.slow.bays.iter().enumerate().find_map(|(bay, state)| {
             let transfers = self.slot.bay(bay).transfers();
-            let since = match place {
-                Place::Draining(Draining { since, .. }) | Place::Closing(Closing { since, .. }) => *since,
+            let since = match state {
+                BayState::Draining(Draining { since, .. }) | BayState::Closing(Closing { since, .. }) => *since,
                 // Without transfers it is only for a moment.
-                Place::Quiescing(Quiescing { since, .. }) if transfers > 0 => *since,
+                BayState::Quiescing(Quiescing { since, .. }) if transfers > 0 => *since,
                 _ => return None,
             };
-            counts(place).then(|| ReadyError::Undrained {
+            counts(state).then(|| ReadyError::Undrained {
                 peer: self.slow.name.clone(),
                 leases: self.slot.gates().users(bay),
                 transfers,
                 oldest: self.now.duration_since(since),
-                closing: matches!(place, Place::Closing(_)),
+                closing: matches!(state, BayState::Closing(_)),
             })
         })
     }
 
     /// Tells the waiters that the old connection is not drained, and the record.
     pub(crate) fn tell_undrained(&mut self) {
-        if let Some(error) = self.undrained_error(Place::is_overdue) {
+        if let Some(error) = self.undrained_error(BayState::is_overdue) {
             self.end_attempt(Err(error));
             if self.word() == self.slow.settled {
                 self.write_record(self.slow.settled, Reason::Undrained);

@@ -1,6 +1,6 @@
 //! The removal of a peer: once begun it goes on to its end, whoever waits for it.
 
-use super::{Locked, Place};
+use super::{BayState, Locked};
 use crate::error::{ReadyError, Reason};
 use crate::queue::LOOK;
 use crate::removal::Removed;
@@ -68,7 +68,7 @@ impl<T: Transport> Locked<'_, T> {
     /// Makes the slot Removed once nothing of it is left. The lane's alone, and of who made a slot in vain.
     pub(crate) fn finish_removal(&mut self) {
         let word = self.word();
-        let idle = self.slow.bays.iter().all(|place| matches!(place, Place::Free)) && self.slow.connect.is_none();
+        let idle = self.slow.bays.iter().all(|state| matches!(state, BayState::Free)) && self.slow.connect.is_none();
         if word.phase() != Phase::Removing || !idle {
             return;
         }

@@ -125,13 +125,13 @@ impl Registry {
         }
     }
 
-    /// Lists a connection, until the place is dropped.
+    /// Lists a connection, until what this answers is dropped.
     pub(super) fn enter(
         self: &Arc<Self>,
         key: InboundKey,
         peer_addr: SocketAddr,
         grants: &GrantBook,
-    ) -> Result<Place, Verdict> {
+    ) -> Result<Listed, Verdict> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         // ord! AcqRel is more than the bound needs, which any order of read-modify-writes keeps: who comes too many goes again.
         if self.taken.fetch_add(1, Ordering::AcqRel) >= self.limit {
@@ -164,7 +164,7 @@ impl Registry {
             how: Mutex::new(None),
         });
         vacant.insert(live.clone());
-        Ok(Place { live, registry: self.clone(), grants: grants.clone() })
+        Ok(Listed { live, registry: self.clone(), grants: grants.clone() })
     }
 
     pub(super) fn list(&self) -> Vec<Inbound> {
@@ -191,7 +191,7 @@ impl Registry {
     /// Blocks this thread until no connection has a place, or `left` says that the time is over.
     pub(super) fn wait_until_empty(&self, left: impl Fn() -> Option<Duration>) {
         let mut waiting = lock(&self.waiting);
-        // ord! Acquire: pairs with the Release in `Place::drop`, of each one that left: what was lent over any of them is
+        // ord! Acquire: pairs with the Release in `Listed::drop`, of each one that left: what was lent over any of them is
         //      quiesced. Under `waiting`, so the last one to leave notifies after this look, or this look sees its zero.
         while self.taken.load(Ordering::Acquire) > 0 {
             let Some(left) = left() else { return };
@@ -200,16 +200,16 @@ impl Registry {
     }
 }
 
-/// A connection's place in the list. Dropped when nothing of the connection runs any more: what was lent over it is
+/// A connection in the list. Dropped when nothing of the connection runs any more: what was lent over it is
 /// quiesced then.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Listed {
     pub(super) live: Arc<Live>,
     registry: Arc<Registry>,
     grants: GrantBook,
 }
 
-impl Drop for Place {
+impl Drop for Listed {
     fn drop(&mut self) {
         self.grants.inbound_closed(self.live.id);
         let key = &self.live.key;

@@ -246,6 +246,7 @@ impl<T: Transport> Driver<T> {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
+        // ord! Acquire: see `shutdown::abandon`. First of all: what is looked at below only falls once the table is abandoned.
         self.shared.abandoned.load(Ordering::Acquire)
             && self.shared.live() == 0
             && self.shutdowns.is_empty()

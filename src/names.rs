@@ -174,6 +174,7 @@ impl<T: Transport> Shared<T> {
     /// The removal of a slot has begun. Who is inserted under its name connects at once, unless a second native connect of
     /// the name could meet the first: one slot per name, or a connect that has not returned.
     pub(crate) fn leaves(&self, name: &PeerName, slot: &SlotRef<T>) {
+        // Relaxed: the removal has begun under the slot's mutex, under which the flag is written, and no election follows it.
         let in_the_way = self.has_one_slot_per_name() || slot.connecting.load(Ordering::Relaxed);
         self.names.leave(slot, name, in_the_way, |before| !self.has_ended(before));
         // ord! SeqCst fence between the name and the word; `has_left` comes after the word, fences and looks at the name: one of

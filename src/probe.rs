@@ -100,6 +100,8 @@ impl<T: Transport> Shared<T> {
     /// Whether one more probe may run; if so it does, until [`probe_ended`](Self::probe_ended).
     pub(crate) fn probe_begins(&self) -> bool {
         let fits = |running: usize| (running < self.config.max_stuck.max(1)).then(|| running + 1);
+        // ord! AcqRel and Acquire are more than the bound needs, which any order of read-modify-writes keeps. It publishes
+        //      nothing: an answer goes through its cell.
         self.probes_running.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 

@@ -67,10 +67,11 @@ pub(crate) struct Shared<T: Transport> {
     /// Peers that are not Removed.
     live: AtomicUsize,
     generations: AtomicU64,
+    /// Numbers of jobs. Publishes nothing, like `random`: a job is handed over under its pool's mutex.
     jobs: AtomicU64,
     random: AtomicU64,
     pub(crate) local_faults: LocalFaults,
-    /// Peers whose breaker is open. Publishes nothing.
+    /// Peers whose breaker is open.
     open_breakers: AtomicUsize,
     pub(crate) no_text: Arc<str>,
     pub(crate) timed_out_text: Arc<str>,
@@ -136,6 +137,9 @@ impl<T: Transport> Shared<T> {
 
     /// Greater than every one before, in the whole table.
     pub(crate) fn next_generation(&self) -> Generation {
+        // ord! Relaxed: one location, so every draw is greater than the ones before it; a word that shows a generation publishes
+        //      what belongs to it.
+        //      model: ids::a_stale_id_never_reaches_the_next_peer   fails if: generations-are-not-table-wide
         Generation(self.generations.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -166,18 +170,27 @@ impl<T: Transport> Shared<T> {
         self.names.sweep() | self.registered.sweep()
     }
 
+    /// Peers that are not Removed.
     pub(crate) fn live(&self) -> usize {
+        // ord! Acquire: a driver that reads zero reports what the removals left, which came before each subtraction in
+        //      `peer_removed`. loom does not see the count (loom-tests/README.md); that it was read too early costs a report that
+        //      names what is not left.
+        //      test: shutting_down::a_shutdown_with_nothing_in_use_takes_everything_back_and_may_be_repeated
         self.live.load(Ordering::Acquire)
     }
 
     /// Counts one more peer in, unless there are `max_peers`.
     pub(crate) fn count_peer(&self) -> bool {
         let fits = |live: usize| (live < self.config.max_peers).then(|| live + 1);
+        // ord! AcqRel is more than it needs: the bound is kept by any order of read-modify-writes, and who is counted in has
+        //      done nothing yet.
         self.live.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 
     /// A peer is Removed, or was counted and not inserted.
     pub(crate) fn peer_removed(&self) {
+        // ord! Release: see `live`. The waking comes after it, by a push that the driver acquires: a driver that read one more
+        //      than zero looks again.
         if self.live.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.queue.wake();
         }
@@ -228,6 +241,8 @@ impl<T: Transport> Shared<T> {
     pub(crate) fn breaker_opens(&self, breaker: &Breaker) -> bool {
         let limit = breaker.may_open(self.live());
         let fits = |open: usize| (open < limit).then(|| open + 1);
+        // ord! AcqRel and Acquire are more than the bound needs, which any order of read-modify-writes keeps. It publishes nothing:
+        //      what a breaker does is under its slot's mutex.
         self.open_breakers.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 

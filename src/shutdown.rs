@@ -127,6 +127,9 @@ pub(crate) fn abandon<T: Transport>(shared: &Arc<Shared<T>>) {
     shared.end_later(Box::new(move || {
         begin(&home);
         home.shutdown.lock().push(request);
+        // ord! Release: who sees the table abandoned sees its request in the list. Pairs with the Acquire in
+        //      `Driver::has_ended`, which looks at the list after this; the list's mutex orders the two as well, so Relaxed
+        //      would do, and no mutant of it fails a model.
         home.abandoned.store(true, Ordering::Release);
         home.queue.wake();
     }));
@@ -158,6 +161,7 @@ pub(crate) fn report<T: Transport>(shared: &Shared<T>) -> ShutdownReport {
         let some = |count: u64| (count > 0).then(|| (name.clone(), count));
         report.leaked_leases.extend(some(leases));
         report.quarantined.extend(some(transfers));
+        // A moment's answer: the flag is written under the slot's mutex and publishes nothing.
         report.stuck_connects.extend(slot.connecting.load(Ordering::Relaxed).then(|| name.clone()));
     }
     let [.., leaked] = shared.counters.read();

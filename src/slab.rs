@@ -55,6 +55,7 @@ impl<T: Transport> Slab<T> {
 
     #[inline(always)]
     fn chunk(&self, chunk: usize) -> Option<&[Slot<T>]> {
+        // Acquire: the places that `claim` made before it stored this.
         let first = self.chunks.get(chunk)?.load(Ordering::Acquire);
         // SAFETY: `claim` made a chunk of `chunk_len(chunk)` places before it stored its pointer, and `drop` is the only one
         // who frees it. Ends if: a chunk is given back or moved while the slab lives.

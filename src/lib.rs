@@ -62,6 +62,7 @@ mod events;
 mod fork;
 mod gate;
 mod grant;
+mod held;
 mod history;
 mod in_flight;
 mod inbox;
@@ -94,6 +95,7 @@ mod registration;
 mod removal;
 mod report;
 mod restored;
+mod send;
 #[cfg(feature = "serde")]
 mod serialize;
 mod shared;
@@ -112,6 +114,7 @@ mod trace;
 mod transfer;
 pub mod transport;
 mod update;
+mod visit;
 mod wait;
 
 pub use builder::Builder;

@@ -104,7 +104,7 @@ fn unlist<T: Transport>(shared: &Shared<T>, registration: &Registration) -> Resu
     fence(Ordering::SeqCst);
     let grants = shared.lent.lock().values().filter(|grant| grant.page().region().id() == id).count();
     // ord! Acquire: who read zero here has the last touch of the pages behind it. Pairs with the Release of each transfer that
-    //      was counted out (`Held::uncount` in lease.rs).
+    //      was counted out (`Held::uncount`).
     //      model: registering::the_last_touch_of_a_page_comes_before_its_deregistration   fails if: relaxed-unlist
     match (registration.transfers.load(Ordering::Acquire), grants) {
         (0, 0) => Ok(()),

@@ -94,7 +94,7 @@
 //! # Lives, and look-up by id
 //!
 //! The slab (`slab.rs`) never frees a slot while anything of the table lives; it uses it again when the last counted reference is
-//! gone (`slot::end_life`). A life starts (`Slot::begin_life`) with its mutex's content, then version (Release), word (Release),
+//! gone (`end_life` in `slot/life.rs`). A life starts (`Slot::begin_life`) with its mutex's content, then version (Release), word (Release),
 //! references = 1 (Release).
 //!
 //! 15. **A stale id is refused.** By id one loads the word, *then* the version, enters, and looks again. A Ready word of the next

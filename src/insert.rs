@@ -60,8 +60,8 @@ impl<T: Transport> PeerTable<T> {
     }
 
     /// Adds the ranks of one engine, each a peer of its own: all or none. When an error of one says that its
-    /// [process is gone](TransportError::process_is_gone), the others that are Ready are probed at once, as by a
-    /// [heartbeat](Builder::heartbeat) that is due; without heartbeats nobody is. A member that is in the table already
+    /// [process is gone](crate::TransportError::process_is_gone), the others that are Ready are probed at once, as by a
+    /// [heartbeat](crate::Builder::heartbeat) that is due; without heartbeats nobody is. A member that is in the table already
     /// with this address joins the group, and leaves its last one. Runs code and may wait as [`insert`](Self::insert).
     ///
     /// # Errors

@@ -14,7 +14,7 @@ if [[ $(cargo mutants --version 2>/dev/null) != 'cargo-mutants 27.'* ]]; then
     echo "mutants need:  cargo install --locked cargo-mutants --version '^27'" >&2
     exit 2
 fi
-[ $# -gt 0 ] || set -- src/policy.rs src/state.rs src/transport/frame.rs src/transfer.rs src/grant.rs
+[ $# -gt 0 ] || set -- src/policy.rs src/state.rs src/transport/frame.rs src/transport/frame/handshake.rs src/transfer.rs src/grant.rs
 for file; do
     [ -f "$file" ] || { echo "$file: no such file" >&2; exit 2; }
 done
@@ -36,7 +36,7 @@ if ! cargo test --lib >"$log" 2>&1; then
     exit 1
 fi
 
-row() { printf '%-24s %7s %7s %9s %9s %7s %8s\n' "$@"; }
+row() { printf '%-34s %7s %7s %9s %9s %7s %8s\n' "$@"; }
 count() { wc -l <"$out/mutants.out/$1.txt"; }
 # Names of mutants without their places, which move with every edit.
 names() { sed -E 's/:[0-9]+:[0-9]+: /: /' | sort; }

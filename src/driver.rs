@@ -3,13 +3,15 @@
 
 use crate::cancel::Cancelled;
 use crate::close;
+use crate::connects::Line;
 use crate::in_flight::Due;
 use crate::lane::{self, Look, Permits, Step};
 use crate::name::PeerId;
 use crate::pool::mark_table_thread;
+use crate::probe::ProbeRequest;
 use crate::queue::LOOK;
-use crate::shared::{Line, ProbeRequest, Shared, ShutdownRequest};
-use crate::shutdown;
+use crate::shared::Shared;
+use crate::shutdown::{self, ShutdownRequest};
 use crate::slot::SlotRef;
 use crate::slow;
 use crate::ticket::Ticket;
@@ -70,7 +72,11 @@ impl<T: Transport> Driver<T> {
 
     /// Nothing moves any more: whoever waits is told, and whoever comes to wait.
     pub(crate) fn died(&mut self) {
-        shutdown::driver_died(&self.shared, std::mem::take(&mut self.shutdowns), std::mem::take(&mut self.probes));
+        crate::death::tell_who_waits(
+            &self.shared,
+            std::mem::take(&mut self.shutdowns),
+            std::mem::take(&mut self.probes),
+        );
     }
 
     /// One look at everything; false when the table has ended.
@@ -240,6 +246,7 @@ impl<T: Transport> Driver<T> {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
+        // ord! Acquire: see `shutdown::abandon`. First of all: what is looked at below only falls once the table is abandoned.
         self.shared.abandoned.load(Ordering::Acquire)
             && self.shared.live() == 0
             && self.shutdowns.is_empty()
@@ -328,9 +335,9 @@ mod death {
     use super::*;
     use crate::error::{ReadyError, Reason};
     use crate::grant::Access;
-    use crate::peer::Removed;
     use crate::queue::DRAINED;
     use crate::region::Region;
+    use crate::removal::Removed;
     use crate::table::PeerTable;
     use crate::transport::DataPlane;
     use crate::transport::memory::{Fabric, MemoryAddress, Step as Steps};

@@ -15,7 +15,6 @@ use crate::clock::Clock;
 use crate::fork::Process;
 use crate::history::Transition;
 use crate::name::{PeerId, PeerName};
-use crate::slot::SlotRef;
 use crate::slow::locked;
 use crate::sync::{came_through, lock};
 use crate::table::PeerTable;
@@ -93,7 +92,7 @@ impl<T: Transport> PeerTable<T> {
         }
         let mut current = VecDeque::new();
         let feed = shared.hub.subscribe(CAPACITY, |number| {
-            let slots = shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version));
+            let slots = shared.slab.lives();
             current.extend(slots.filter_map(|slot| locked(&slot, |lane| lane.follow(number))));
         });
         Events { current, feed, hub: Arc::downgrade(&shared.hub), clock: shared.clock.clone() }

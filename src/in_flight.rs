@@ -21,13 +21,14 @@ const LOOKS: u32 = 4;
 #[derive(Default)]
 pub(crate) struct InFlight {
     flights: Mutex<Flights>,
+    /// How many there are. The limit is kept by any order of read-modify-writes; publishes nothing.
     all: AtomicUsize,
     pub(crate) quarantine: std::sync::Arc<Quarantine>,
     /// How many timers there are. Publishes nothing: who sets one tells the driver.
     timed: AtomicUsize,
-    /// Looks for stalls go on.
+    /// Looks for stalls go on. Written under the mutex; read without it by the lane, which whoever begins them tells.
     watched: AtomicBool,
-    /// Of each bay.
+    /// Of each bay. A moment's answer.
     stalled: [AtomicUsize; 2],
 }
 

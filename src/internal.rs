@@ -12,8 +12,9 @@ use crate::error::ReadyError;
 use crate::gate;
 use crate::lease::Lease;
 use crate::name::PeerId;
-use crate::peer::{self, Peer};
+use crate::peer::Peer;
 use crate::policy::Backoff;
+use crate::ready;
 use crate::record::{self, Record};
 use crate::shared::Shared;
 use crate::slot::SlotRef;
@@ -164,7 +165,7 @@ pub fn stands<T: Transport>(peer: &Peer<T>) -> (Phase, Generation) {
 
 /// Joins the peer's attempt, as `ready()` and `wait_ready()` do before they wait.
 pub fn join<T: Transport>(peer: &Peer<T>) -> Joined {
-    match peer::join(peer.slot()) {
+    match ready::join(peer.slot()) {
         Join::Ended(ended) => Joined::Ended(ended),
         Join::Wait(cell) => Joined::Waiting(Waiting(cell)),
     }

@@ -4,11 +4,11 @@
 //! change, and answers what must be done without the mutex: connections to close, an attempt to start, transfers to end, the
 //! time of the next look. Waiting (for a drain, a backoff, a permit) holds no thread and is not Connecting.
 
-use crate::peer::Removed;
+use crate::connects::{CountsAs, Line};
 use crate::queue::{ASK, DRAINED, REPORTED};
-use crate::shared::{Counted, Line};
+use crate::removal::Removed;
 use crate::slot::{Slot, SlotRef};
-use crate::slow::{Closing, Elected, Locked, MayElect, Place, Quiescing, ToClose, try_locked};
+use crate::slow::{BayState, Closing, Elected, Locked, MayElect, Quiescing, ToClose, try_locked};
 use crate::state::Generation;
 use crate::sync::Arc;
 use crate::transport::{Capabilities, Transport};
@@ -93,7 +93,7 @@ fn take_drained<T: Transport>(lane: &mut Locked<'_, T>, events: u32) {
     for bay in 0..2 {
         if events & DRAINED << bay != 0 {
             match &mut lane.slow.bays[bay] {
-                Place::Draining(draining) => draining.drained = true,
+                BayState::Draining(draining) => draining.drained = true,
                 _ => debug_assert!(false, "a bay drains once, after it was shut"),
             }
         }
@@ -103,7 +103,7 @@ fn take_drained<T: Transport>(lane: &mut Locked<'_, T>, events: u32) {
 fn look_at_bay<T: Transport>(lane: &mut Locked<'_, T>, bay: usize, step: &mut Step<T>) {
     let home = lane.slot.home();
     match &mut lane.slow.bays[bay] {
-        Place::Draining(draining) => {
+        BayState::Draining(draining) => {
             let closes_over_transfers = home.capabilities.contains(Capabilities::CLOSE_QUIESCES);
             let visited = lane.slow.visitors[bay] > 0;
             if !visited && draining.drained && (closes_over_transfers || lane.slot.bay(bay).transfers_by_lane() == 0) {
@@ -112,7 +112,7 @@ fn look_at_bay<T: Transport>(lane: &mut Locked<'_, T>, bay: usize, step: &mut St
                 let transfers_end_at = busy.then(|| draining.since + home.config.drain_deadline);
                 // SAFETY: `drained` was set from the DRAINED bit of this bay's present gate; nobody visits; the mutex is held.
                 let connection = unsafe { lane.slot.bay(bay).take() };
-                lane.slow.bays[bay] = Place::Closing(Closing {
+                lane.slow.bays[bay] = BayState::Closing(Closing {
                     generation,
                     since: lane.now,
                     why,
@@ -130,7 +130,7 @@ fn look_at_bay<T: Transport>(lane: &mut Locked<'_, T>, bay: usize, step: &mut St
                 lane.tell_undrained();
             }
         }
-        Place::Closing(closing) => {
+        BayState::Closing(closing) => {
             step.end_transfers[bay] = closing.transfers_end_at.take_if(|at| *at <= lane.now).is_some();
             let late = !closing.overdue && lane.now >= closing.since + home.config.close_timeout;
             closing.overdue |= late;
@@ -143,16 +143,16 @@ fn look_at_bay<T: Transport>(lane: &mut Locked<'_, T>, bay: usize, step: &mut St
                 lane.tell_undrained();
             }
         }
-        Place::Quiescing(quiescing) => {
+        BayState::Quiescing(quiescing) => {
             let late = quiescing.transfers_end_at.take_if(|at| *at <= lane.now).is_some();
             step.end_transfers[bay] = late;
             if lane.slot.bay(bay).transfers_by_lane() == 0 {
-                lane.slow.bays[bay] = Place::Free;
+                lane.slow.bays[bay] = BayState::Free;
             } else if late {
                 lane.tell_undrained();
             }
         }
-        Place::Free | Place::Reserved(_) | Place::Live(_) => {}
+        BayState::Free | BayState::Reserved(_) | BayState::Live(_) => {}
     }
 }
 
@@ -162,7 +162,7 @@ fn answer_removers<T: Transport>(lane: &mut Locked<'_, T>, step: &mut Step<T>) {
     let Some(removal) = &mut lane.slow.removal else { return };
     let leases = (0..2).map(|bay| slot.gates().users(bay)).sum();
     let transfers = (0..2).map(|bay| slot.bay(bay).transfers()).sum();
-    let closing = lane.slow.bays.iter().any(|place| matches!(place, Place::Closing(_)));
+    let closing = lane.slow.bays.iter().any(|state| matches!(state, BayState::Closing(_)));
     let oldest = now.duration_since(removal.since);
     removal.waiting.retain(|(deadline, cell)| {
         let over = *deadline <= now;
@@ -186,7 +186,7 @@ fn connect<T: Transport>(lane: &mut Locked<'_, T>, permits: Permits, step: &mut 
     } else if room && home.connects.try_begin(line, &home.config, lane.now) {
         step.connect = lane.elect(true);
         if step.connect.is_none() {
-            home.connects.returned(Counted::Permit(line));
+            home.connects.returned(CountsAs::Permit(line));
         }
     } else {
         step.wait_for_permit = (!lane.slow.in_line).then_some(line);
@@ -198,13 +198,13 @@ fn connect<T: Transport>(lane: &mut Locked<'_, T>, permits: Permits, step: &mut 
 fn next_look<T: Transport>(lane: &mut Locked<'_, T>) -> Option<Look> {
     let config = &lane.slot.home().config;
     let slow = &*lane.slow;
-    let places = slow.bays.iter().filter_map(|place| match place {
-        Place::Draining(draining) if !draining.overdue => Some(draining.since + config.drain_deadline),
-        Place::Closing(Closing { since, again, transfers_end_at, overdue, .. }) => {
+    let bays = slow.bays.iter().filter_map(|state| match state {
+        BayState::Draining(draining) if !draining.overdue => Some(draining.since + config.drain_deadline),
+        BayState::Closing(Closing { since, again, transfers_end_at, overdue, .. }) => {
             let late = (!overdue).then(|| *since + config.close_timeout);
             [late, again.as_ref().map(|(_, at)| *at), *transfers_end_at].into_iter().flatten().min()
         }
-        Place::Quiescing(quiescing) => quiescing.transfers_end_at,
+        BayState::Quiescing(quiescing) => quiescing.transfers_end_at,
         _ => None,
     });
     let attempt = slow.connect.as_ref().filter(|connect| connect.is_young()).map(|connect| connect.deadline);
@@ -215,7 +215,7 @@ fn next_look<T: Transport>(lane: &mut Locked<'_, T>) -> Option<Look> {
     let removers = slow.removal.iter().flat_map(|removal| removal.waiting.iter().map(|(deadline, _)| *deadline));
     let predecessor = lane.predecessor_deadline();
     let beat = lane.beat_look().into_iter().chain(lane.forsaken_look()).chain(lane.slot.in_flight.next_look());
-    let next = places.chain(attempt).chain(beat).chain(election).chain(predecessor).chain(removers).min()?;
+    let next = bays.chain(attempt).chain(beat).chain(election).chain(predecessor).chain(removers).min()?;
     if slow.timer.is_some_and(|set| set > lane.now && set <= next) {
         return None;
     }
@@ -235,7 +235,7 @@ impl<T: Transport> Locked<'_, T> {
     pub(crate) fn closed(&mut self, bay: usize, ended: CloseEnded<T::Connection>) -> Option<T::Connection> {
         self.look_after_this();
         let patience = self.slot.home().config.drain_deadline;
-        let Place::Closing(closing) = &mut self.slow.bays[bay] else {
+        let BayState::Closing(closing) = &mut self.slow.bays[bay] else {
             debug_assert!(false, "a close ends once");
             return None;
         };
@@ -251,7 +251,7 @@ impl<T: Transport> Locked<'_, T> {
             }
         };
         let Closing { since, transfers_end_at, .. } = *closing;
-        self.slow.bays[bay] = Place::Quiescing(Quiescing { since, transfers_end_at });
+        self.slow.bays[bay] = BayState::Quiescing(Quiescing { since, transfers_end_at });
         self.leaked(leaked);
         forget
     }

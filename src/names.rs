@@ -7,12 +7,17 @@
 //! Where the native side has one slot per name, or a native connect of the name's last slot still runs, that slot is the
 //! *predecessor* of the next one, which may be inserted at once and connects when the predecessor is Removed.
 
+use crate::latest::Latest;
 use crate::name::{PeerId, PeerName};
-use crate::slot::SlotRef;
-use crate::snapshot::Snapshot;
+use crate::queue::LOOK;
+use crate::shared::Shared;
+use crate::slot::{Slot, SlotRef};
+use crate::state::Phase;
+use crate::sync::fence;
 use crate::transport::Transport;
 use rpds::HashTrieMapSync;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 pub(crate) enum State<T: Transport> {
     Open(HashTrieMapSync<PeerName, Entry<T>>),
@@ -38,7 +43,7 @@ pub(crate) struct New<T: Transport> {
     pub(crate) after: Option<PeerId>,
 }
 
-pub(crate) struct Names<T: Transport>(Snapshot<State<T>>);
+pub(crate) struct Names<T: Transport>(Latest<State<T>>);
 
 /// Why a name was not added.
 pub(crate) enum NotAdded {
@@ -48,7 +53,7 @@ pub(crate) enum NotAdded {
 
 impl<T: Transport> Names<T> {
     pub(crate) fn new() -> Self {
-        Names(Snapshot::new(State::Open(HashTrieMapSync::new_sync())))
+        Names(Latest::new(State::Open(HashTrieMapSync::new_sync())))
     }
 
     /// Shows the slot of `name` to `look`, without a counted reference; it lives as long as `look` runs.
@@ -162,6 +167,31 @@ impl<T: Transport> Names<T> {
 
     pub(crate) fn is_shut_down(&self) -> bool {
         matches!(&**self.0.look(), State::ShutDown)
+    }
+}
+
+impl<T: Transport> Shared<T> {
+    /// The removal of a slot has begun. Who is inserted under its name connects at once, unless a second native connect of
+    /// the name could meet the first: one slot per name, or a connect that has not returned.
+    pub(crate) fn leaves(&self, name: &PeerName, slot: &SlotRef<T>) {
+        // Relaxed: the removal has begun under the slot's mutex, under which the flag is written, and no election follows it.
+        let in_the_way = self.has_one_slot_per_name() || slot.connecting.load(Ordering::Relaxed);
+        self.names.leave(slot, name, in_the_way, |before| !self.has_ended(before));
+        // ord! SeqCst fence between the name and the word; `has_left` comes after the word, fences and looks at the name: one of
+        //      the two sees the other. Two locations, so no pair of acquire and release does. No model is about it.
+        fence(Ordering::SeqCst);
+        if slot.word().phase() == Phase::Removed {
+            self.has_left(name, slot); // the lane was faster
+        }
+    }
+
+    /// A slot is Removed: its successor may connect.
+    pub(crate) fn has_left(&self, name: &PeerName, slot: &Slot<T>) {
+        // ord! SeqCst fence between the word, which the caller has changed or read as Removed, and the name: see `leaves`.
+        fence(Ordering::SeqCst);
+        if let Some(successor) = self.names.left(name, slot.id()) {
+            successor.tell(LOOK);
+        }
     }
 }
 

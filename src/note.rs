@@ -6,6 +6,7 @@
 
 use crate::state::Generation;
 use crate::sync::{AtomicPtr, Ordering, Tracked};
+use crate::transport::TransportError;
 use std::ptr;
 use std::sync::Arc;
 
@@ -16,6 +17,23 @@ pub(crate) struct Note {
     pub(crate) text: Arc<str>,
     pub(crate) native_code: Option<i64>,
     pub(crate) process_is_gone: bool,
+}
+
+impl Note {
+    /// Of an error that is only a text.
+    pub(crate) fn of_text(generation: Generation, text: Arc<str>) -> Self {
+        Note { generation, text, native_code: None, process_is_gone: false }
+    }
+
+    /// Of a transport's error.
+    pub(crate) fn of_error(generation: Generation, error: &dyn TransportError) -> Self {
+        Note {
+            generation,
+            text: error.to_string().into(),
+            native_code: error.native_code(),
+            process_is_gone: error.process_is_gone(),
+        }
+    }
 }
 
 struct Node {
@@ -104,13 +122,7 @@ mod tests {
         let notes = Notes::new();
         thread::scope(|scope| {
             let push = |generation| {
-                let note = Note {
-                    generation: Generation(generation),
-                    text: generation.to_string().into(),
-                    native_code: None,
-                    process_is_gone: false,
-                };
-                notes.push(note);
+                notes.push(Note::of_text(Generation(generation), generation.to_string().into()));
             };
             let reporters: Vec<_> = (0..REPORTERS)
                 .map(|at| scope.spawn(move || (1..=NOTES).for_each(|note| push(note * REPORTERS + at))))

@@ -9,7 +9,7 @@
 
 use crate::error::Reason;
 use crate::name::{Incarnation, PeerName};
-use crate::state::{Generation, Phase};
+use crate::state::{Generation, Phase, Word};
 use crate::sync::Tracked;
 use crossbeam_epoch::{Atomic, Collector, Guard, LocalHandle, Owned, Shared};
 use std::mem::ManuallyDrop;
@@ -47,6 +47,13 @@ pub struct Record {
     pub group: Option<PeerName>,
     /// When the next attempt may start, if one has failed.
     pub retry_at: Option<Instant>,
+}
+
+impl Record {
+    /// Whether it is about `word`, and may be its answer.
+    pub(crate) fn is_of(&self, word: Word) -> bool {
+        self.phase == word.phase() && self.generation == word.generation()
+    }
 }
 
 /// The current record of a slot.

@@ -12,11 +12,12 @@ use crate::error::Reason;
 use crate::events::{Change, Event};
 use crate::history::{Transition, native_code};
 use crate::name::{Incarnation, PeerId, PeerName};
-use crate::peer::PeerStatus;
 use crate::record::Record;
 use crate::region::RegionId;
+use crate::shutdown::ShutdownReport;
 use crate::state::{Generation, Phase};
-use crate::table::{ShutdownReport, Snapshot};
+use crate::status::PeerStatus;
+use crate::status::Snapshot;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::time::Instant;
 

@@ -3,32 +3,31 @@
 
 use crate::builder::Config;
 use crate::clock::Clock;
+use crate::connects::Connects;
+use crate::counters::Counters;
 use crate::events::Hub;
 use crate::fork::Process;
 use crate::grant;
-use crate::name::{PeerId, PeerName};
+use crate::latest::Latest;
+use crate::local_faults::LocalFaults;
+use crate::name::PeerId;
 use crate::names::Names;
-use crate::note::Note;
-use crate::policy::{Breaker, Pace};
+use crate::policy::Breaker;
 use crate::pool::{Job, Pool};
-use crate::queue::{LOOK, Queue};
-use crate::region::{Region, RegionId};
+use crate::probe::ProbeRequest;
+use crate::queue::Queue;
+use crate::region::RegionId;
+use crate::registration::Registration;
+use crate::shutdown::ShutdownRequest;
 use crate::slab::Slab;
 use crate::slot::{Slot, SlotRef};
-use crate::slow::locked;
-use crate::snapshot::Snapshot;
-use crate::state::{Generation, Phase};
-use crate::sync::{self, AtomicBool, Mutex, fence, lock};
-use crate::table::ShutdownReport;
-use crate::transport::{
-    Capabilities, CloseReason, ErrorClass, Liveness, ReportSink, Reported, Transport, TransportError,
-};
-use crate::wait::Cell;
+use crate::state::Generation;
+use crate::sync::{AtomicBool, Mutex};
+use crate::transport::{Capabilities, CloseReason, Transport};
 use rpds::HashTrieMapSync;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
 
 pub(crate) struct Shared<T: Transport> {
     /// The only one that may use the table.
@@ -55,211 +54,28 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) hub: Arc<Hub>,
     /// Probes that the driver has not seen yet.
     pub(crate) probes: Mutex<Vec<ProbeRequest>>,
-    probes_running: AtomicUsize,
+    pub(crate) probes_running: AtomicUsize,
     /// Held while the transport registers or deregisters, so that its answer and the list agree.
     pub(crate) registering: Mutex<()>,
-    pub(crate) registered: Snapshot<HashTrieMapSync<RegionId, Registration>>,
+    pub(crate) registered: Latest<HashTrieMapSync<RegionId, Registration>>,
     /// Grants that are not quiesced.
     pub(crate) lent: Mutex<HashMap<u128, Arc<grant::Core>>>,
     pub(crate) shutdown: Mutex<Vec<ShutdownRequest>>,
     /// The last table handle is gone.
     pub(crate) abandoned: AtomicBool,
-    driver_died: AtomicBool,
+    pub(crate) driver_died: AtomicBool,
     /// Peers that are not Removed.
     live: AtomicUsize,
     generations: AtomicU64,
+    /// Numbers of jobs. Publishes nothing, like `random`: a job is handed over under its pool's mutex.
     jobs: AtomicU64,
     random: AtomicU64,
-    local: std::sync::Mutex<LocalFaults>,
-    /// Peers whose breaker is open. Publishes nothing.
+    pub(crate) local_faults: LocalFaults,
+    /// Peers whose breaker is open.
     open_breakers: AtomicUsize,
     pub(crate) no_text: Arc<str>,
     pub(crate) timed_out_text: Arc<str>,
     pub(crate) unresponsive_text: Arc<str>,
-}
-
-/// A region the transport knows, and how to take it back.
-#[derive(Clone)]
-pub(crate) struct Registration {
-    pub(crate) region: Region,
-    /// Transfers that are not quiescent.
-    pub(crate) transfers: Arc<sync::AtomicUsize>,
-    pub(crate) deregister: Deregister,
-}
-
-pub(crate) type Deregister = Arc<dyn Fn(&Region) -> Result<(), String> + Send + Sync>;
-
-/// Somebody waits for the table to end.
-pub(crate) struct ShutdownRequest {
-    /// `None`: when nothing is left.
-    pub(crate) deadline: Option<Instant>,
-    pub(crate) cell: Arc<Cell<ShutdownReport>>,
-    /// When the job that takes registrations back and reports was submitted.
-    pub(crate) submitted: Option<Instant>,
-}
-
-/// Somebody waits for a peer's answer.
-pub(crate) struct ProbeRequest {
-    pub(crate) deadline: Instant,
-    pub(crate) job: u64,
-    pub(crate) cell: Arc<Cell<Liveness>>,
-}
-
-/// How many connects run. A permit is counted in before its election, so there are never more than there may be.
-// ord! The counts publish nothing; what a connect did is told under its slot's mutex. A late look is too high, and puts a
-//      connect off until the driver has the push that follows `returned`: that push (Release), not the count, ends it.
-//      `gave_up` adds before it subtracts, so the sum is never too low.
-//      test: isolation::beyond_max_stuck_a_connect_is_answered_busy_and_counts_no_failure
-//      model: attempts::a_deadline_and_a_late_failure_end_the_attempt_once   fails if: returns-a-permit-it-gave-up
-pub(crate) struct Connects {
-    permits: AtomicUsize,
-    /// Of those, the ones of peers whose attempt before ran into its deadline.
-    timed_out: AtomicUsize,
-    stuck: AtomicUsize,
-    /// The limit of connects per second, if there is one.
-    pace: Option<std::sync::Mutex<Pace>>,
-}
-
-/// Who waits for a permit with whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Line {
-    Ordinary,
-    /// Peers whose last attempt ran into its deadline: together they get at most half of the permits, so that a thousand
-    /// black-holed peers starve nobody.
-    TimedOut,
-}
-
-/// As what a native connect counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counted {
-    /// Its attempt is younger than its deadline.
-    Permit(Line),
-    /// It holds one of the table's threads beyond that.
-    Stuck,
-    /// It holds a ticket of the user's beyond that.
-    Nowhere,
-}
-
-impl Connects {
-    fn new(config: &Config, now: Instant) -> Self {
-        let (permits, timed_out, stuck) = Default::default();
-        let pace = config.max_connects_per_second.map(|limit| std::sync::Mutex::new(Pace::new(limit, now)));
-        Connects { permits, timed_out, stuck, pace }
-    }
-
-    /// Counts a connect in, if it may start. The driver has asked [`are_stuck`](Self::are_stuck) for its own.
-    pub(crate) fn try_begin(&self, line: Line, config: &Config, now: Instant) -> bool {
-        let one_more = |limit: usize| move |count: usize| (count < limit).then(|| count + 1);
-        let limit = config.max_concurrent_connects;
-        if line == Line::TimedOut
-            && self.timed_out.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more(limit.div_ceil(2))).is_err()
-        {
-            return false;
-        }
-        let counted = self.permits.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more(limit)).is_ok();
-        if !counted && line == Line::TimedOut {
-            self.timed_out.fetch_sub(1, Ordering::AcqRel);
-        }
-        let in_pace = counted && self.pace.as_ref().is_none_or(|pace| lock(pace).try_take(now));
-        if counted && !in_pace {
-            self.returned(Counted::Permit(line));
-        }
-        in_pace
-    }
-
-    /// When the limit of connects per second lets the next one start, if not now.
-    pub(crate) fn paused_until(&self, now: Instant) -> Option<Instant> {
-        lock(self.pace.as_ref()?).wait(now)
-    }
-
-    /// Whether [`try_begin`](Self::try_begin) would find room.
-    pub(crate) fn has_room(&self, line: Line, config: &Config, now: Instant) -> bool {
-        let limit = config.max_concurrent_connects;
-        let among_its_like = line == Line::Ordinary || self.timed_out.load(Ordering::Acquire) < limit.div_ceil(2);
-        among_its_like && self.permits.load(Ordering::Acquire) < limit && self.paused_until(now).is_none()
-    }
-
-    /// Whether so many connects hang that no thread is left for another one.
-    pub(crate) fn are_stuck(&self, config: &Config) -> bool {
-        let running = self.permits.load(Ordering::Acquire) + self.stuck();
-        running >= config.max_concurrent_connects.saturating_add(config.max_stuck)
-    }
-
-    /// An attempt passed its deadline while its native connect goes on.
-    pub(crate) fn gave_up(&self, permit: Counted, now: Counted) {
-        if now == Counted::Stuck {
-            self.stuck.fetch_add(1, Ordering::AcqRel);
-        }
-        self.returned(permit);
-    }
-
-    pub(crate) fn returned(&self, counted: Counted) {
-        match counted {
-            Counted::Permit(line) => {
-                if line == Line::TimedOut {
-                    self.timed_out.fetch_sub(1, Ordering::AcqRel);
-                }
-                self.permits.fetch_sub(1, Ordering::AcqRel);
-            }
-            Counted::Stuck => drop(self.stuck.fetch_sub(1, Ordering::AcqRel)),
-            Counted::Nowhere => {}
-        }
-    }
-
-    /// Attempts younger than their deadline.
-    #[cfg(peerage_loom)]
-    pub(crate) fn permits(&self) -> usize {
-        self.permits.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn stuck(&self) -> usize {
-        self.stuck.load(Ordering::Acquire)
-    }
-}
-
-/// Counted for people.
-#[derive(Default)]
-pub(crate) struct Counters {
-    elections: AtomicU64,
-    elections_without_connect: AtomicU64,
-    reports: AtomicU64,
-    stale_reports: AtomicU64,
-    leaked: AtomicU64,
-}
-
-impl Counters {
-    pub(crate) fn elected(&self) {
-        self.elections.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn elected_without_connect(&self) {
-        self.elections_without_connect.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn leaked(&self) {
-        self.leaked.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn report(&self) {
-        self.reports.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn stale_report(&self) {
-        self.stale_reports.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Elections, those without a connect, reports, stale ones, leaked connections.
-    pub(crate) fn read(&self) -> [u64; 5] {
-        [&self.elections, &self.elections_without_connect, &self.reports, &self.stale_reports, &self.leaked]
-            .map(|counter| counter.load(Ordering::Relaxed))
-    }
-}
-
-/// Faults of this process delay every peer's connect and count against none.
-#[derive(Default)]
-struct LocalFaults {
-    in_a_row: u32,
-    retry_at: Option<Instant>,
 }
 
 impl<T: Transport> Shared<T> {
@@ -297,7 +113,7 @@ impl<T: Transport> Shared<T> {
             probes: Mutex::default(),
             probes_running: AtomicUsize::new(0),
             registering: Mutex::default(),
-            registered: Snapshot::new(HashTrieMapSync::new_sync()),
+            registered: Latest::new(HashTrieMapSync::new_sync()),
             lent: Mutex::default(),
             shutdown: Mutex::default(),
             abandoned: AtomicBool::new(false),
@@ -306,7 +122,7 @@ impl<T: Transport> Shared<T> {
             generations: AtomicU64::new(1),
             jobs: AtomicU64::new(1),
             random: AtomicU64::new(seed),
-            local: Default::default(),
+            local_faults: LocalFaults::default(),
             open_breakers: AtomicUsize::new(0),
             no_text: "".into(),
             timed_out_text: "the attempt did not end before connect_timeout".into(),
@@ -321,6 +137,9 @@ impl<T: Transport> Shared<T> {
 
     /// Greater than every one before, in the whole table.
     pub(crate) fn next_generation(&self) -> Generation {
+        // ord! Relaxed: one location, so every draw is greater than the ones before it; a word that shows a generation publishes
+        //      what belongs to it.
+        //      model: ids::a_stale_id_never_reaches_the_next_peer   fails if: generations-are-not-table-wide
         Generation(self.generations.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -346,85 +165,34 @@ impl<T: Transport> Shared<T> {
         SlotRef::upgrade(self.slab.place(id.index)?, id.version)
     }
 
-    /// Reports `generation` of a slot that the caller keeps alive.
-    pub(crate) fn report(&self, slot: &Slot<T>, generation: Generation, note: impl FnOnce() -> Note) -> Reported {
-        if !self.is_here() {
-            return Reported::UsedAfterFork;
-        }
-        if slot.report(generation, note) {
-            self.counters.report();
-            return Reported::Failed;
-        }
-        self.counters.stale_report();
-        Reported::Stale
-    }
-
     /// Drops replaced snapshots that nobody looks at; answers whether some are still looked at.
     pub(crate) fn sweep(&self) -> bool {
         self.names.sweep() | self.registered.sweep()
     }
 
-    /// Before its waiters are told.
-    pub(crate) fn mark_driver_dead(&self) {
-        self.driver_died.store(true, Ordering::Release);
-        // ord! SeqCst fence between the mark and the walk over the peers; an insert begins a life, and who joins it fences
-        //      and looks at the mark: the walk comes upon the life, or the joiner sees the mark. Two locations, so no pair of
-        //      acquire and release does.
-        //      model: death::who_inserts_a_peer_and_waits_for_it_is_told   fails if: no-fence-at-the-death
-        fence(Ordering::SeqCst);
-    }
-
-    /// Whether the driver died, for who has just joined what only the driver ends: its end has seen the joiner, or the
-    /// joiner is told here.
-    pub(crate) fn driver_died(&self) -> bool {
-        // ord! SeqCst fence between the joining and the look: see `mark_driver_dead`. Where a peer, the list of shutdowns or
-        //      that of probes was joined before, its mutex does the same.
-        //      model: death::who_inserts_a_peer_and_waits_for_it_is_told   fails if: no-fence-after-the-joining
-        fence(Ordering::SeqCst);
-        self.is_driver_dead()
-    }
-
-    /// The same for who joined nothing.
-    pub(crate) fn is_driver_dead(&self) -> bool {
-        self.driver_died.load(Ordering::Acquire)
-    }
-
+    /// Peers that are not Removed.
     pub(crate) fn live(&self) -> usize {
+        // ord! Acquire: a driver that reads zero reports what the removals left, which came before each subtraction in
+        //      `peer_removed`. loom does not see the count (loom-tests/README.md); that it was read too early costs a report that
+        //      names what is not left.
+        //      test: shutting_down::a_shutdown_with_nothing_in_use_takes_everything_back_and_may_be_repeated
         self.live.load(Ordering::Acquire)
     }
 
     /// Counts one more peer in, unless there are `max_peers`.
     pub(crate) fn count_peer(&self) -> bool {
         let fits = |live: usize| (live < self.config.max_peers).then(|| live + 1);
+        // ord! AcqRel is more than it needs: the bound is kept by any order of read-modify-writes, and who is counted in has
+        //      done nothing yet.
         self.live.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 
     /// A peer is Removed, or was counted and not inserted.
     pub(crate) fn peer_removed(&self) {
+        // ord! Release: see `live`. The waking comes after it, by a push that the driver acquires: a driver that read one more
+        //      than zero looks again.
         if self.live.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.queue.wake();
-        }
-    }
-
-    /// The removal of a slot has begun. Who is inserted under its name connects at once, unless a second native connect of
-    /// the name could meet the first: one slot per name, or a connect that has not returned.
-    pub(crate) fn leaves(&self, name: &PeerName, slot: &SlotRef<T>) {
-        let in_the_way = self.has_one_slot_per_name() || slot.connecting.load(Ordering::Relaxed);
-        self.names.leave(slot, name, in_the_way, |before| !self.has_ended(before));
-        // ord! SeqCst fence between the name and the word; `has_left` comes after the word, fences and looks at the name: one of
-        //      the two sees the other. Two locations, so no pair of acquire and release does. No model is about it.
-        fence(Ordering::SeqCst);
-        if slot.word().phase() == Phase::Removed {
-            self.has_left(name, slot); // the lane was faster
-        }
-    }
-
-    /// A slot is Removed: its successor may connect.
-    pub(crate) fn has_left(&self, name: &PeerName, slot: &Slot<T>) {
-        // ord! SeqCst fence between the word, which the caller has changed or read as Removed, and the name: see `leaves`.
-        fence(Ordering::SeqCst);
-        if let Some(successor) = self.names.left(name, slot.id()) {
-            successor.tell(LOOK);
         }
     }
 
@@ -445,23 +213,6 @@ impl<T: Transport> Shared<T> {
 
     pub(crate) fn pools(&self) -> [&Arc<Pool>; 6] {
         [&self.connectors, &self.closers, &self.last_closers, &self.probers, &self.beaters, &self.enders]
-    }
-
-    /// Whether one more probe may run; if so it does, until [`probe_ended`](Self::probe_ended).
-    pub(crate) fn probe_begins(&self) -> bool {
-        let fits = |running: usize| (running < self.config.max_stuck.max(1)).then(|| running + 1);
-        self.probes_running.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
-    }
-
-    pub(crate) fn probe_ended(&self) {
-        self.probes_running.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// Hands a job to the thread that ends tables.
-    pub(crate) fn end_later(&self, job: Job) {
-        if !self.enders.submit(self.next_job(), job) {
-            self.queue.wake();
-        }
     }
 
     /// Hands a native close to the threads for it.
@@ -490,66 +241,12 @@ impl<T: Transport> Shared<T> {
     pub(crate) fn breaker_opens(&self, breaker: &Breaker) -> bool {
         let limit = breaker.may_open(self.live());
         let fits = |open: usize| (open < limit).then(|| open + 1);
+        // ord! AcqRel and Acquire are more than the bound needs, which any order of read-modify-writes keeps. It publishes nothing:
+        //      what a breaker does is under its slot's mutex.
         self.open_breakers.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 
     pub(crate) fn breaker_closes(&self) {
         self.open_breakers.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// A connect failed by a fault of this process: how long everybody waits.
-    pub(crate) fn local_fault(&self, now: Instant, random: u64) -> Duration {
-        let mut local = lock(&self.local);
-        local.in_a_row = local.in_a_row.saturating_add(1);
-        let wait = self.config.backoff.delay(local.in_a_row, random);
-        local.retry_at = Some(now + wait);
-        wait
-    }
-
-    pub(crate) fn local_fault_is_over(&self) {
-        *lock(&self.local) = LocalFaults::default();
-    }
-
-    pub(crate) fn local_retry_at(&self) -> Option<Instant> {
-        lock(&self.local).retry_at
-    }
-}
-
-/// The table as reporters see it: they do not keep it alive.
-pub(crate) struct Sink<T: Transport>(pub(crate) Weak<Shared<T>>);
-
-impl<T: Transport> ReportSink for Sink<T> {
-    fn report(&self, peer: PeerId, generation: Generation, error: &dyn TransportError) -> Reported {
-        if !error.class().breaks_the_connection() {
-            return Reported::NotThePeer;
-        }
-        let Some(shared) = self.0.upgrade() else { return Reported::Stale };
-        match shared.upgrade(peer) {
-            Some(slot) => shared.report(&slot, generation, || note_of(generation, error)),
-            None => Reported::Stale,
-        }
-    }
-
-    fn leaked(&self, peer: PeerId, why: &'static str) {
-        let Some(shared) = self.0.upgrade().filter(|shared| shared.is_here()) else { return };
-        if let Some(slot) = shared.upgrade(peer) {
-            locked(&slot, |lane| lane.leaked(Some(why)));
-        }
-    }
-}
-
-impl ErrorClass {
-    /// Whether the generation it happened on is of no more use.
-    pub(crate) fn breaks_the_connection(self) -> bool {
-        matches!(self, ErrorClass::PeerBroken | ErrorClass::OutcomeUnknown | ErrorClass::Incompatible)
-    }
-}
-
-pub(crate) fn note_of(generation: Generation, error: &dyn TransportError) -> Note {
-    Note {
-        generation,
-        text: error.to_string().into(),
-        native_code: error.native_code(),
-        process_is_gone: error.process_is_gone(),
     }
 }

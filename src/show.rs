@@ -1,9 +1,10 @@
 //! A peer in one line of a log.
 
 use crate::error::Reason;
-use crate::peer::{Peer, PeerStatus};
+use crate::peer::Peer;
 use crate::record::Record;
 use crate::state::Phase;
+use crate::status::PeerStatus;
 use crate::transport::Transport;
 use std::fmt;
 use std::time::{Duration, Instant};

@@ -5,26 +5,110 @@
 //! hangs there, the driver answers in its place. What is still in use is neither disconnected nor deregistered, it is
 //! reported. Every part may run again.
 
-use crate::cancel::Cancelled;
-use crate::error::ReadyError;
-use crate::in_flight::Due;
+use crate::error::WouldDeadlock;
 use crate::name::PeerName;
-use crate::peer::Removed;
+use crate::pool::Job;
 use crate::region::RegionId;
-use crate::shared::{ProbeRequest, Registration, Shared, ShutdownRequest};
-use crate::slot::SlotRef;
+use crate::registration;
+use crate::shared::Shared;
 use crate::slow::locked;
 use crate::state::Phase;
-use crate::sync::{Ordering, came_through, caught, fence};
-use crate::table::ShutdownReport;
-use crate::transfer::Outcome;
-use crate::transport::{CloseReason, Liveness, Transport};
-use crate::wait::Cell;
+use crate::sync::{Ordering, came_through};
+use crate::table::PeerTable;
+use crate::transport::{CloseReason, Transport};
+use crate::wait::{AfterFork, Cell, Pending};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 /// How long the transport of a table that was dropped has to say goodbye.
 const UNASKED: Duration = Duration::from_secs(1);
+
+impl<T: Transport> PeerTable<T> {
+    /// Ends the table: no insert, lease or grant from here on; leases and transfers may finish until `deadline`;
+    /// connections are closed, then regions that nothing uses are deregistered. The future resolves by then (50 ms later if
+    /// the native side hangs while it deregisters) and says what was left. May be called again, by anybody; dropping the future cancels nothing.
+    pub fn shutdown(&self, deadline: Instant) -> Shutdown {
+        let shared = self.shared();
+        let cell = Arc::new(Cell::new());
+        if !shared.is_here() {
+            cell.resolve(ShutdownReport::after_fork());
+            return Shutdown(Pending::new(cell, shared.clock.clone()));
+        }
+        begin(shared);
+        let request = ShutdownRequest { deadline: Some(deadline), cell: cell.clone(), submitted: None };
+        shared.shutdown.lock().push(request);
+        shared.queue.wake();
+        // Looked at after the push: either the driver's end has seen the request, or this sees that it died.
+        if shared.driver_died() {
+            submit_report(shared, cell.clone(), Some(deadline));
+        }
+        Shutdown(Pending::new(cell, shared.clock.clone()))
+    }
+}
+
+/// A future of what a shutdown could not take back.
+#[derive(Debug)]
+pub struct Shutdown(Pending<ShutdownReport>);
+
+impl Shutdown {
+    /// Blocks this thread until the shutdown's deadline at the latest.
+    ///
+    /// # Errors
+    /// [`WouldDeadlock`] on a thread of a table; the shutdown goes on.
+    pub fn wait(self) -> Result<ShutdownReport, WouldDeadlock> {
+        self.0.wait()
+    }
+}
+
+impl Future for Shutdown {
+    type Output = ShutdownReport;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ShutdownReport> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+/// What a shutdown could not take back.
+#[non_exhaustive]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShutdownReport {
+    /// Peers with leases that were not given back, and how many.
+    pub leaked_leases: Vec<(PeerName, u64)>,
+    /// Peers whose native connect has not returned.
+    pub stuck_connects: Vec<PeerName>,
+    /// Connections that the native side refused to close, ever.
+    pub leaked_connections: u64,
+    /// Peers with transfers that are not quiescent, and how many.
+    pub quarantined: Vec<(PeerName, u64)>,
+    /// Regions that are still in use, or that the transport did not take back.
+    pub still_registered: Vec<RegionId>,
+    /// This is a forked child, the table is the parent's: [`UsedAfterFork`](crate::UsedAfterFork). Nothing was ended.
+    pub used_after_fork: bool,
+}
+
+impl AfterFork for ShutdownReport {
+    fn after_fork() -> Self {
+        ShutdownReport { used_after_fork: true, ..ShutdownReport::default() }
+    }
+}
+
+impl ShutdownReport {
+    /// Whether nothing was left.
+    pub fn is_clean(&self) -> bool {
+        *self == ShutdownReport::default()
+    }
+}
+
+/// Somebody waits for the table to end.
+pub(crate) struct ShutdownRequest {
+    /// `None`: when nothing is left.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) cell: Arc<Cell<ShutdownReport>>,
+    /// When the job that takes registrations back and reports was submitted.
+    pub(crate) submitted: Option<Instant>,
+}
 
 /// Ends the names, revokes what is lent, starts every removal. Waits for nothing but slots' mutexes, which nobody holds
 /// for long.
@@ -43,6 +127,9 @@ pub(crate) fn abandon<T: Transport>(shared: &Arc<Shared<T>>) {
     shared.end_later(Box::new(move || {
         begin(&home);
         home.shutdown.lock().push(request);
+        // ord! Release: who sees the table abandoned sees its request in the list. Pairs with the Acquire in
+        //      `Driver::has_ended`, which looks at the list after this; the list's mutex orders the two as well, so Relaxed
+        //      would do, and no mutant of it fails a model.
         home.abandoned.store(true, Ordering::Release);
         home.queue.wake();
     }));
@@ -59,57 +146,22 @@ pub(crate) fn submit_report<T: Transport>(
     let deadline = deadline.unwrap_or_else(|| shared.clock.now() + UNASKED);
     shared.end_later(Box::new(move || {
         came_through(|| home.transport.end(deadline));
-        deregister(&home);
+        registration::deregister_all(&home);
         cell.resolve(report(&home));
     }));
-}
-
-fn deregister<T: Transport>(shared: &Shared<T>) {
-    let _one_at_a_time = shared.registering.lock();
-    let registrations: Vec<_> = shared.registered.load().values().cloned().collect();
-    for registration in registrations {
-        let taken = unlist(shared, &registration).is_ok() && {
-            let call = || (registration.deregister)(&registration.region);
-            matches!(caught(call), Ok(Ok(())))
-        };
-        if !taken {
-            list_again(shared, registration);
-        }
-    }
-}
-
-/// Takes a region out of the list: no new transfer or grant finds it. `Err`: how many transfers and grants use it. Under
-/// the lock of registrations.
-pub(crate) fn unlist<T: Transport>(shared: &Shared<T>, registration: &Registration) -> Result<(), (usize, usize)> {
-    let id = registration.region.id();
-    let _ = shared.registered.update::<()>(|map| Ok(map.remove(&id)));
-    // ord! SeqCst fence between the list and the counts; `Lease::post` counts, fences and looks at the list: one of the two
-    //      sees the other. Two locations, so no pair of acquire and release does.
-    //      model: registering::a_post_is_refused_or_keeps_its_region   fails if: no-fence-in-post, no-fence-in-unlist
-    fence(Ordering::SeqCst);
-    let grants = shared.lent.lock().values().filter(|grant| grant.page().region().id() == id).count();
-    match (registration.transfers.load(Ordering::Acquire), grants) {
-        (0, 0) => Ok(()),
-        used => Err(used),
-    }
-}
-
-/// Puts a region back that was not taken.
-pub(crate) fn list_again<T: Transport>(shared: &Shared<T>, registration: Registration) {
-    let id = registration.region.id();
-    let _ = shared.registered.update::<()>(|map| Ok(map.insert(id, registration.clone())));
 }
 
 /// What is left, now. Waits for nothing.
 pub(crate) fn report<T: Transport>(shared: &Shared<T>) -> ShutdownReport {
     let mut report = ShutdownReport::default();
-    for slot in shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version)) {
+    for slot in shared.slab.lives() {
         let Some(name) = slot.try_name().filter(|_| slot.word().phase() != Phase::Removed) else { continue };
         let leases: u64 = (0..2).map(|bay| slot.gates().users(bay)).sum();
         let transfers: u64 = (0..2).map(|bay| slot.bay(bay).transfers()).sum();
         let some = |count: u64| (count > 0).then(|| (name.clone(), count));
         report.leaked_leases.extend(some(leases));
         report.quarantined.extend(some(transfers));
+        // A moment's answer: the flag is written under the slot's mutex and publishes nothing.
         report.stuck_connects.extend(slot.connecting.load(Ordering::Relaxed).then(|| name.clone()));
     }
     let [.., leaked] = shared.counters.read();
@@ -124,37 +176,11 @@ fn by_name(a: &(PeerName, u64), b: &(PeerName, u64)) -> std::cmp::Ordering {
     a.0.cmp(&b.0)
 }
 
-/// Nothing moves any more: whoever waits is told, with whom the driver had waiting already. Who comes later asks
-/// [`Shared::driver_died`].
-pub(crate) fn driver_died<T: Transport>(
-    shared: &Arc<Shared<T>>,
-    shutdowns: Vec<ShutdownRequest>,
-    probes: Vec<ProbeRequest>,
-) {
-    shared.mark_driver_dead();
-    for slot in shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version)) {
-        let waiting = locked(&slot, |lane| {
-            let peer = lane.slow.name.clone();
-            lane.end_attempt(Err(ReadyError::DriverDied { peer }));
-            lane.slow.removal.as_mut().map(|removal| std::mem::take(&mut removal.waiting)).unwrap_or_default()
-        });
-        for (_, cell) in waiting {
-            cell.resolve(Removed::DriverDied);
+impl<T: Transport> Shared<T> {
+    /// Hands a job to the thread that ends tables.
+    pub(crate) fn end_later(&self, job: Job) {
+        if !self.enders.submit(self.next_job(), job) {
+            self.queue.wake();
         }
-        for due in slot.in_flight.take_timers() {
-            let (Due::Transfer(transfer) | Due::Cancel(transfer, _)) = &due;
-            transfer.end(Outcome::Unknown);
-            if let Due::Cancel(_, cell) = due {
-                cell.resolve(Cancelled::NotQuiesced);
-            }
-        }
-    }
-    let late = std::mem::take(&mut *shared.shutdown.lock());
-    for request in shutdowns.into_iter().chain(late) {
-        submit_report(shared, request.cell, request.deadline);
-    }
-    let late = std::mem::take(&mut *shared.probes.lock());
-    for probe in probes.into_iter().chain(late) {
-        probe.cell.resolve(Liveness::Unknown);
     }
 }

@@ -7,7 +7,7 @@
 //!    without a reference needs an open gate to enter, and an open gate's bay holds a reference.
 
 use crate::name::PeerId;
-use crate::slot::Slot;
+use crate::slot::{Slot, SlotRef};
 use crate::sync::lock;
 use crate::transport::Transport;
 use std::marker::PhantomData;
@@ -55,6 +55,7 @@ impl<T: Transport> Slab<T> {
 
     #[inline(always)]
     fn chunk(&self, chunk: usize) -> Option<&[Slot<T>]> {
+        // Acquire: the places that `claim` made before it stored this.
         let first = self.chunks.get(chunk)?.load(Ordering::Acquire);
         // SAFETY: `claim` made a chunk of `chunk_len(chunk)` places before it stored its pointer, and `drop` is the only one
         // who frees it. Ends if: a chunk is given back or moved while the slab lives.
@@ -85,6 +86,11 @@ impl<T: Transport> Slab<T> {
     /// Every place, whatever life it is in. Without a lock.
     pub(crate) fn places(&self) -> impl Iterator<Item = &Slot<T>> {
         (0..CHUNKS).map_while(|chunk| self.chunk(chunk)).flatten()
+    }
+
+    /// A counted reference of every life that goes on, also of one whose insert has not returned yet. Without a lock.
+    pub(crate) fn lives(&self) -> impl Iterator<Item = SlotRef<T>> {
+        self.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version))
     }
 
     /// Gives a place back. The caller dropped its last counted reference.

@@ -4,7 +4,7 @@
 //! `std::sync` is used directly for what loom must not see: what only counts, hints or lists, what is held over nothing, and
 //! what must outlive a loom run that panics (names, clocks, contexts). loom-tests/README.md lists it. Besides this file, loom
 //! is named where a model needs something of its own (the stripe of a thread in gate.rs, the collector in record.rs, the
-//! swap in snapshot.rs) and in internal.rs.
+//! swap in latest.rs) and in internal.rs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

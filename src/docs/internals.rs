@@ -94,7 +94,7 @@
 //! # Lives, and look-up by id
 //!
 //! The slab (`slab.rs`) never frees a slot while anything of the table lives; it uses it again when the last counted reference is
-//! gone (`slot::end_life`). A life starts (`Slot::begin_life`) with its mutex's content, then version (Release), word (Release),
+//! gone (`end_life` in `slot/life.rs`). A life starts (`Slot::begin_life`) with its mutex's content, then version (Release), word (Release),
 //! references = 1 (Release).
 //!
 //! 15. **A stale id is refused.** By id one loads the word, *then* the version, enters, and looks again. A Ready word of the next
@@ -192,7 +192,7 @@
 //!
 //! # Names, removal, shutdown
 //!
-//! 33. **One name, one slot.** Names are one persistent map behind one pointer (`names.rs`, `snapshot.rs`); an insert replaces the
+//! 33. **One name, one slot.** Names are one persistent map behind one pointer (`names.rs`, `latest.rs`); an insert replaces the
 //!     snapshot in which the name was free. `names::one_name_is_one_slot`; mutant `insert-does-not-look-again`.
 //! 34. **No insert after shutdown**: `ShutDown` is a state of that same pointer. `names::no_insert_slips_in_after_the_shutdown`;
 //!     mutant `shutdown-is-a-flag-and-a-walk`.
@@ -230,7 +230,7 @@
 //!
 //! | one side | the other side | ordered by |
 //! |---|---|---|
-//! | `Lease::post`: counts the transfer, looks at the list of registrations | `shutdown::unlist`: leaves the list, looks at the count | a `SeqCst` fence in each. The count must be that of the *listed* registration: the region may have been taken back and registered again |
+//! | `Lease::post`: counts the transfer, looks at the list of registrations | `registration::unlist`: leaves the list, looks at the count | a `SeqCst` fence in each. The count must be that of the *listed* registration: the region may have been taken back and registered again |
 //! | `Shared::leaves`: writes `Leaving`, looks at the word | `Shared::has_left`: after the word became Removed, looks at the name | a `SeqCst` fence in each |
 //! | [`PeerTable::grant`](crate::PeerTable::grant): lists the grant, looks at the registration | `unlist`: leaves the list, looks for grants | the mutex of the list of grants |
 //! | a waiter, a remover, a probe, a shutdown: joins, then looks whether the driver died | the driver dies: says so, then takes those who joined | the mutex each joins under. A peer that is inserted meanwhile is not seen by the walk: two `SeqCst` fences, mark and walk against life and look (mutant `no-fence-at-the-death`) |

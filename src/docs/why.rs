@@ -148,5 +148,5 @@
 //!
 //! # Why arc-swap, with an open report against it?
 //!
-//! Names are read on a path that should not wait. It is named in one file (`snapshot.rs`), is not on the way of a lease by handle or
+//! Names are read on a path that should not wait. It is named in one file (`latest.rs`), is not on the way of a lease by handle or
 //! by id, and can be taken out there ([arc-swap #210](https://github.com/vorner/arc-swap/issues/210)).

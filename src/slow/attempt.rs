@@ -1,12 +1,12 @@
 //! One attempt to connect: election, publish, failure, expiry, and who waits for it.
 
-use super::{Closing, Draining, Ended, Locked, Place, Predecessor, Quiescing};
+use super::{BayState, Closing, Draining, Ended, Locked, Predecessor, Quiescing};
 use crate::builder::Config;
+use crate::connects::{CountsAs, Line};
 use crate::error::{BusyCause, NotElected, ReadyError, Reason};
 use crate::name::{Incarnation, PeerName};
 use crate::policy::Breaker;
 use crate::queue::{LOOK, WANTED};
-use crate::shared::{Counted, Line};
 use crate::slot::SlotRef;
 use crate::state::{Generation, Phase, Word};
 use crate::sync::Arc;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Connect {
     pub(crate) generation: Generation,
     pub(crate) deadline: Instant,
-    counted: Counted,
+    counts_as: CountsAs,
     /// A thread of the table makes it; otherwise the user who holds its ticket.
     on_our_thread: bool,
     cancelled: Arc<AtomicBool>,
@@ -28,7 +28,7 @@ pub(crate) struct Connect {
 impl Connect {
     /// Whether its attempt's deadline has not passed.
     pub(crate) fn is_young(&self) -> bool {
-        matches!(self.counted, Counted::Permit(_))
+        matches!(self.counts_as, CountsAs::Permit(_))
     }
 
     /// Tells the native connect that nobody wants its connection any more.
@@ -148,7 +148,7 @@ impl<T: Transport> Locked<'_, T> {
             }
             Blame::Busy(wait) => self.now + wait,
             Blame::Incompatible => self.now + home.config.backoff.cap,
-            Blame::Local => self.now + home.local_fault(self.now, self.random),
+            Blame::Local => self.now + home.local_faults.one_more(&home.config.backoff, self.now, self.random),
         };
         self.slow.retry_at = Some(retry_at);
     }
@@ -195,7 +195,8 @@ impl<T: Transport> Locked<'_, T> {
         {
             return MayElect::No;
         }
-        let not_before = [slow.retry_at, slow.busy_until, self.home().local_retry_at()].into_iter().flatten().max();
+        let not_before =
+            [slow.retry_at, slow.busy_until, self.home().local_faults.retry_at()].into_iter().flatten().max();
         match not_before {
             Some(at) if at > self.now => MayElect::At(at),
             _ => MayElect::Now,
@@ -203,7 +204,7 @@ impl<T: Transport> Locked<'_, T> {
     }
 
     fn free_bay(&self) -> Option<usize> {
-        let free = |place: &Place<_>| matches!(place, Place::Free);
+        let free = |state: &BayState<_>| matches!(state, BayState::Free);
         let at = self.slow.bays.iter().position(free)?;
         (!self.home().has_one_slot_per_name() || self.slow.bays.iter().all(free)).then_some(at)
     }
@@ -245,14 +246,14 @@ impl<T: Transport> Locked<'_, T> {
             return Err(self.busy(cause, retry_after).into());
         }
         let Some(elected) = self.elect(false) else {
-            home.connects.returned(Counted::Permit(line));
+            home.connects.returned(CountsAs::Permit(line));
             return Err(NotElected::Connecting { peer, generation });
         };
         self.after.events |= LOOK; // for the deadline
         Ok(elected)
     }
 
-    /// Starts an attempt. The caller has counted it in among the [`connects`](crate::shared::Connects) and has asked
+    /// Starts an attempt. The caller has counted it in among the [`connects`](crate::connects::Connects) and has asked
     /// [`may_elect`](Self::may_elect).
     pub(crate) fn elect(&mut self, on_our_thread: bool) -> Option<Elected<T::Address>> {
         let word = self.word();
@@ -261,12 +262,12 @@ impl<T: Transport> Locked<'_, T> {
         let generation = self.home().next_generation();
         let connecting = Word::new(generation, Phase::Connecting);
         self.slot.change_word(word, connecting).ok()?;
-        self.slow.bays[bay] = Place::Reserved(generation);
+        self.slow.bays[bay] = BayState::Reserved(generation);
         let cancelled = self.flag.take()?;
         let deadline = self.now + self.home().config.connect_timeout;
-        let counted = Counted::Permit(self.line());
+        let counts_as = CountsAs::Permit(self.line());
         self.slow.connect =
-            Some(Connect { generation, deadline, counted, on_our_thread, cancelled: cancelled.clone() });
+            Some(Connect { generation, deadline, counts_as, on_our_thread, cancelled: cancelled.clone() });
         self.slot.connecting.store(true, Ordering::Relaxed);
         self.slow.trying = Some(generation);
         self.slow.attempts += 1;
@@ -285,7 +286,7 @@ impl<T: Transport> Locked<'_, T> {
         incarnation: Option<Incarnation>,
     ) -> Result<(), T::Connection> {
         let word = Word::new(generation, Phase::Connecting);
-        let reserved = |place: &Place<_>| matches!(place, Place::Reserved(of) if *of == generation);
+        let reserved = |state: &BayState<_>| matches!(state, BayState::Reserved(of) if *of == generation);
         let bay = match self.slow.bays.iter().position(reserved) {
             Some(bay) if self.word() == word => bay,
             _ => return Err(connection),
@@ -294,13 +295,13 @@ impl<T: Transport> Locked<'_, T> {
         // is held. Ends if: a bay becomes Free before its connection is taken.
         unsafe { self.slot.bay(bay).fill(connection) };
         self.slot.gates().open(bay);
-        self.slow.bays[bay] = Place::Live(generation);
+        self.slow.bays[bay] = BayState::Live(generation);
         std::mem::forget(SlotRef::of(self.slot)); // the bay's own, given back when its connection is taken
         self.connect_returned(generation);
         let ready = Word::ready(generation, bay);
         match self.slot.change_word(word, ready) {
             Ok(()) => {
-                self.home().local_fault_is_over();
+                self.home().local_faults.are_over();
                 self.slow.trying = None;
                 self.slow.ready_since = Some(self.now);
                 self.slow.incarnation = incarnation.or(self.slow.incarnation);
@@ -337,10 +338,10 @@ impl<T: Transport> Locked<'_, T> {
         if connect.deadline > self.now {
             return;
         }
-        let (generation, permit) = (connect.generation, connect.counted);
+        let (generation, permit) = (connect.generation, connect.counts_as);
         // A user's ticket holds no thread of ours.
-        connect.counted = if connect.on_our_thread { Counted::Stuck } else { Counted::Nowhere };
-        home.connects.gave_up(permit, connect.counted);
+        connect.counts_as = if connect.on_our_thread { CountsAs::Stuck } else { CountsAs::Nowhere };
+        home.connects.gave_up(permit, connect.counts_as);
         let after = home.config.connect_timeout;
         let connecting = Word::new(generation, Phase::Connecting);
         if self.slot.change_word(connecting, Word::new(generation, Phase::Failed)).is_ok() {
@@ -374,7 +375,7 @@ impl<T: Transport> Locked<'_, T> {
     /// The native connect of `generation` is over, and so is the close of what came too late.
     pub(crate) fn connect_returned(&mut self, generation: Generation) {
         if let Some(connect) = self.slow.connect.take_if(|connect| connect.generation == generation) {
-            self.home().connects.returned(connect.counted);
+            self.home().connects.returned(connect.counts_as);
             self.slot.connecting.store(false, Ordering::Relaxed);
             self.after.events |= LOOK;
         }
@@ -389,7 +390,7 @@ impl<T: Transport> Locked<'_, T> {
             Phase::Ready => return Join::Ended(Ok(word.generation())),
             Phase::Removing | Phase::Removed => return Join::Ended(Err(self.removed_error())),
             Phase::Idle | Phase::Failed => {
-                if let Some(error) = self.not_now().or_else(|| self.undrained_error(Place::is_overdue)) {
+                if let Some(error) = self.not_now().or_else(|| self.undrained_error(BayState::is_overdue)) {
                     return Join::Ended(Err(error));
                 }
                 self.slot.want(word.generation());
@@ -409,7 +410,7 @@ impl<T: Transport> Locked<'_, T> {
 
     /// Why no attempt may start before some time has passed or a native call is back.
     fn not_now(&self) -> Option<ReadyError> {
-        let not_before = [self.slow.retry_at, self.home().local_retry_at()].into_iter().flatten().max();
+        let not_before = [self.slow.retry_at, self.home().local_faults.retry_at()].into_iter().flatten().max();
         if let Some(retry_at) = not_before.filter(|at| *at > self.now) {
             let last_error = self.slow.last_error.clone().unwrap_or_else(|| self.home().no_text.clone());
             return Some(ReadyError::BackingOff { peer: self.slow.name.clone(), retry_at, last_error });
@@ -457,33 +458,33 @@ impl<T: Transport> Locked<'_, T> {
         waits.then(|| self.slow.since + self.home().config.drain_deadline)
     }
 
-    /// What keeps the next attempt waiting, if a place does of which `counts` is true: leases or transfers of the old
+    /// What keeps the next attempt waiting, if a bay does of whose state `counts` is true: leases or transfers of the old
     /// connection, or its native close.
-    fn undrained_error(&self, counts: impl Fn(&Place<T::Connection>) -> bool) -> Option<ReadyError> {
+    fn undrained_error(&self, counts: impl Fn(&BayState<T::Connection>) -> bool) -> Option<ReadyError> {
         if self.free_bay().is_some() || !matches!(self.word().phase(), Phase::Idle | Phase::Failed) {
             return None;
         }
-        self.slow.bays.iter().enumerate().find_map(|(bay, place)| {
+        self.slow.bays.iter().enumerate().find_map(|(bay, state)| {
             let transfers = self.slot.bay(bay).transfers();
-            let since = match place {
-                Place::Draining(Draining { since, .. }) | Place::Closing(Closing { since, .. }) => *since,
+            let since = match state {
+                BayState::Draining(Draining { since, .. }) | BayState::Closing(Closing { since, .. }) => *since,
                 // Without transfers it is only for a moment.
-                Place::Quiescing(Quiescing { since, .. }) if transfers > 0 => *since,
+                BayState::Quiescing(Quiescing { since, .. }) if transfers > 0 => *since,
                 _ => return None,
             };
-            counts(place).then(|| ReadyError::Undrained {
+            counts(state).then(|| ReadyError::Undrained {
                 peer: self.slow.name.clone(),
                 leases: self.slot.gates().users(bay),
                 transfers,
                 oldest: self.now.duration_since(since),
-                closing: matches!(place, Place::Closing(_)),
+                closing: matches!(state, BayState::Closing(_)),
             })
         })
     }
 
     /// Tells the waiters that the old connection is not drained, and the record.
     pub(crate) fn tell_undrained(&mut self) {
-        if let Some(error) = self.undrained_error(Place::is_overdue) {
+        if let Some(error) = self.undrained_error(BayState::is_overdue) {
             self.end_attempt(Err(error));
             if self.word() == self.slow.settled {
                 self.write_record(self.slow.settled, Reason::Undrained);

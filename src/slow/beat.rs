@@ -13,9 +13,7 @@
 
 use super::{Locked, locked};
 use crate::error::{ReadyError, Reason};
-use crate::gate::stripe_of_thread;
-use crate::lease::Lease;
-use crate::peer::probe_inside;
+use crate::probe;
 use crate::slot::SlotRef;
 use crate::slow::attempt::{Blame, Failure};
 use crate::state::{Generation, Phase, Word};
@@ -40,20 +38,13 @@ struct Silence {
 
 /// Asks `generation` whether it is alive, on a thread for that, and tells the lane.
 pub(crate) fn probe<T: Transport>(slot: &SlotRef<T>, generation: Generation) {
-    let answer = ask(slot, generation);
+    let answer = probe::ask(slot, |current| {
+        if current != generation {
+            return None;
+        }
+        locked(slot, |lane| lane.beat_begins(generation))
+    });
     locked(slot, |lane| lane.beat_returned(generation, answer));
-}
-
-fn ask<T: Transport>(slot: &SlotRef<T>, generation: Generation) -> Liveness {
-    let Ok(entered) = slot.enter_to_probe(stripe_of_thread()) else { return Liveness::Unknown };
-    let lease = Lease::of(slot, entered);
-    if lease.generation() != generation {
-        return Liveness::Unknown;
-    }
-    match locked(slot, |lane| lane.beat_begins(generation)) {
-        Some(deadline) => probe_inside(slot, &lease, deadline),
-        None => Liveness::Unknown,
-    }
 }
 
 impl<T: Transport> Locked<'_, T> {

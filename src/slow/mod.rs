@@ -21,7 +21,7 @@ mod visit;
 pub(crate) use attempt::{Blame, Connect, Elected, Failure, Join, MayElect};
 pub(crate) use beat::{Beat, probe};
 pub(crate) use group::Group;
-pub(crate) use removal::{Removal, Removers};
+pub(crate) use removal::{BegunRemoval, Removers};
 pub(crate) use update::NewAddress;
 
 use crate::error::{ReadyError, Reason};
@@ -30,9 +30,9 @@ use crate::history::History;
 use crate::name::{Incarnation, PeerId, PeerName};
 use crate::note;
 use crate::observe;
-use crate::peer::Removed;
 use crate::queue::{DRAINED, LOOK};
 use crate::record::{Draft, Record, Retired};
+use crate::removal::Removed;
 use crate::shared::Shared;
 use crate::slot::{Slot, SlotRef};
 use crate::state::{Generation, Phase, Word};
@@ -51,7 +51,7 @@ pub(crate) struct Slow<T: Transport> {
     /// A counted copy is compared or given to the transport, never this one under the lock.
     pub(crate) address: Option<Arc<T::Address>>,
     address_text: Arc<str>,
-    pub(crate) bays: [Place<T::Connection>; 2],
+    pub(crate) bays: [BayState<T::Connection>; 2],
     /// Calls of who has no lease, in each bay: its connection is not taken out meanwhile.
     pub(crate) visitors: [usize; 2],
     pub(crate) connect: Option<Connect>,
@@ -77,7 +77,7 @@ pub(crate) struct Slow<T: Transport> {
     /// The newest subscription that has visited this peer; 0 if none has.
     told: u64,
     incarnation: Option<Incarnation>,
-    pub(crate) removal: Option<Removal>,
+    pub(crate) removal: Option<BegunRemoval>,
     /// Who had the name before and is in the way until it is Removed.
     pub(crate) predecessor: Option<Predecessor>,
     /// The lane's own reference, from insert to Removed.
@@ -108,7 +108,7 @@ pub(crate) struct Predecessor {
 }
 
 /// What a bay is used for.
-pub(crate) enum Place<C> {
+pub(crate) enum BayState<C> {
     Free,
     /// For an attempt; untouched until it is published.
     Reserved(Generation),
@@ -119,14 +119,14 @@ pub(crate) enum Place<C> {
     Quiescing(Quiescing),
 }
 
-impl<C> Place<C> {
+impl<C> BayState<C> {
     /// Whether it has been waited for long enough that waiters were told.
     pub(crate) fn is_overdue(&self) -> bool {
         match self {
-            Place::Draining(draining) => draining.overdue,
-            Place::Closing(closing) => closing.overdue,
-            Place::Quiescing(quiescing) => quiescing.transfers_end_at.is_none(),
-            Place::Free | Place::Reserved(_) | Place::Live(_) => false,
+            BayState::Draining(draining) => draining.overdue,
+            BayState::Closing(closing) => closing.overdue,
+            BayState::Quiescing(quiescing) => quiescing.transfers_end_at.is_none(),
+            BayState::Free | BayState::Reserved(_) | BayState::Live(_) => false,
         }
     }
 }
@@ -181,7 +181,7 @@ impl<T: Transport> Slow<T> {
             address_text: address.to_string().into(),
             incarnation: crate::transport::Address::incarnation(&*address),
             address: Some(address),
-            bays: [Place::Free, Place::Free],
+            bays: [BayState::Free, BayState::Free],
             visitors: [0; 2],
             connect: None,
             trying: None,
@@ -357,10 +357,10 @@ impl<T: Transport> Locked<'_, T> {
     fn shut(&mut self, why: CloseReason) {
         self.end_beat();
         for bay in 0..2 {
-            let Place::Live(generation) = self.slow.bays[bay] else { continue };
+            let BayState::Live(generation) = self.slow.bays[bay] else { continue };
             debug_assert_ne!(self.word().bay(), Some(bay), "the word moves before the gate closes");
             self.slow.bays[bay] =
-                Place::Draining(Draining { generation, since: self.now, why, drained: false, overdue: false });
+                BayState::Draining(Draining { generation, since: self.now, why, drained: false, overdue: false });
             if self.slot.gates().close(bay) {
                 self.after.events |= DRAINED << bay;
             }
@@ -368,9 +368,9 @@ impl<T: Transport> Locked<'_, T> {
     }
 
     fn free_reservation(&mut self) {
-        for place in &mut self.slow.bays {
-            if matches!(place, Place::Reserved(_)) {
-                *place = Place::Free;
+        for state in &mut self.slow.bays {
+            if matches!(state, BayState::Reserved(_)) {
+                *state = BayState::Free;
             }
         }
     }

@@ -1,16 +1,17 @@
 //! The removal of a peer: once begun it goes on to its end, whoever waits for it.
 
-use super::{Locked, Place};
+use super::{BayState, Locked};
 use crate::error::{ReadyError, Reason};
-use crate::peer::Removed;
 use crate::queue::LOOK;
+use crate::removal::Removed;
 use crate::state::{Generation, Phase, Word};
 use crate::sync::Arc;
 use crate::transport::{CloseReason, Transport};
 use crate::wait::Cell;
 use std::time::Instant;
 
-pub(crate) struct Removal {
+/// One that has begun.
+pub(crate) struct BegunRemoval {
     pub(crate) why: CloseReason,
     pub(crate) since: Instant,
     pub(crate) leaked: Option<&'static str>,
@@ -37,7 +38,7 @@ impl<T: Transport> Locked<'_, T> {
                 Err(now) => word = now, // a report
             }
         };
-        self.slow.removal = Some(Removal { why, since: self.now, leaked: None, waiting: Vec::new() });
+        self.slow.removal = Some(BegunRemoval { why, since: self.now, leaked: None, waiting: Vec::new() });
         self.free_reservation();
         self.shut(why);
         if let Some(connect) = &self.slow.connect {
@@ -67,7 +68,7 @@ impl<T: Transport> Locked<'_, T> {
     /// Makes the slot Removed once nothing of it is left. The lane's alone, and of who made a slot in vain.
     pub(crate) fn finish_removal(&mut self) {
         let word = self.word();
-        let idle = self.slow.bays.iter().all(|place| matches!(place, Place::Free)) && self.slow.connect.is_none();
+        let idle = self.slow.bays.iter().all(|state| matches!(state, BayState::Free)) && self.slow.connect.is_none();
         if word.phase() != Phase::Removing || !idle {
             return;
         }
@@ -95,14 +96,14 @@ impl<T: Transport> Locked<'_, T> {
     pub(super) fn removed_error(&self) -> ReadyError {
         let peer = self.slow.name.clone();
         match &self.slow.removal {
-            Some(Removal { why: CloseReason::Shutdown, .. }) => ReadyError::ShutDown { peer },
+            Some(BegunRemoval { why: CloseReason::Shutdown, .. }) => ReadyError::ShutDown { peer },
             _ => ReadyError::Removed { peer },
         }
     }
 
     fn removed_reason(&self) -> Reason {
         match &self.slow.removal {
-            Some(Removal { why: CloseReason::Shutdown, .. }) => Reason::ShutDown,
+            Some(BegunRemoval { why: CloseReason::Shutdown, .. }) => Reason::ShutDown,
             _ => self.slow.forsaken.unwrap_or(Reason::Removed),
         }
     }

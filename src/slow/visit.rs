@@ -1,7 +1,7 @@
 //! Calls on a connection by somebody who has no lease of it: a transfer that is given up, whose connection may be draining
 //! by then. The lane closes over transfers, where the close quiesces them, but never over such a call.
 
-use super::{Locked, Place};
+use super::{BayState, Locked};
 use crate::state::Generation;
 use crate::transport::Transport;
 
@@ -9,8 +9,8 @@ impl<T: Transport> Locked<'_, T> {
     /// Keeps the connection of `generation` in its bay until the visit ends. `false`: it is being closed, or is.
     pub(crate) fn visit(&mut self, bay: usize, generation: Generation) -> bool {
         let is_there = match &self.slow.bays[bay] {
-            Place::Live(of) => *of == generation,
-            Place::Draining(draining) => draining.generation == generation,
+            BayState::Live(of) => *of == generation,
+            BayState::Draining(draining) => draining.generation == generation,
             _ => false,
         };
         self.slow.visitors[bay] += usize::from(is_there);
@@ -19,7 +19,7 @@ impl<T: Transport> Locked<'_, T> {
 
     pub(crate) fn visit_ends(&mut self, bay: usize) {
         self.slow.visitors[bay] -= 1;
-        if matches!(self.slow.bays[bay], Place::Draining(_)) {
+        if matches!(self.slow.bays[bay], BayState::Draining(_)) {
             self.look_after_this();
         }
     }

@@ -115,6 +115,7 @@ impl ConnectContext {
 
     /// Whether nobody wants this connection any more: it expired, was reported, or its peer is being removed.
     pub fn is_cancelled(&self) -> bool {
+        // ord! Acquire: pairs with the Release in `slow::attempt::Connect::cancel`. In no model, for nothing of ours rests on it.
         self.cancelled.load(Ordering::Acquire)
     }
 

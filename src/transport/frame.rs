@@ -27,8 +27,13 @@
 //! With a shared secret a handshake is `hello, challenge, proof, answer`; without one it is `hello, answer`. A nonce or a
 //! token is there exactly if the handshake has come to it, so each message has one encoding.
 
+mod error;
+mod handshake;
+
+pub use error::FrameError;
+pub use handshake::{ANSWER_MAX, Answer, HELLO_MAX, Hello, TOKEN, Verdict};
+
 use crate::grant::Refusal;
-use crate::name::{Incarnation, MAX_NAME, PeerName};
 use crate::state::Generation;
 use crate::transfer::{RemoteSlice, TransferId};
 use std::fmt;
@@ -41,71 +46,7 @@ pub const MAGIC: [u8; 8] = *b"peerage\x01";
 pub const CHUNK: usize = 64 * 1024;
 /// Bytes of a frame before its body.
 pub const HEADER: usize = 13;
-/// The longest hello, in bytes.
-pub const HELLO_MAX: usize = HELLO_FIXED + TOKEN + 2 * MAX_NAME;
-/// The longest answer, in bytes.
-pub const ANSWER_MAX: usize = ANSWER_FIXED + TOKEN + MAX_NAME;
-/// Bytes of a nonce or a proof.
-pub const TOKEN: usize = 32;
-
-const HELLO_FIXED: usize = 29;
-const ANSWER_FIXED: usize = 25;
 const NUMBER: usize = 8;
-
-/// What a dialer says first.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hello {
-    /// Its own name.
-    pub name: PeerName,
-    /// Its boot id.
-    pub incarnation: Incarnation,
-    /// Its generation of this connection.
-    pub generation: Generation,
-    /// The name it means to reach.
-    pub target: PeerName,
-    /// Never used before: the dialer has a shared secret, and wants proof that the acceptor has it too.
-    pub nonce: Option<[u8; TOKEN]>,
-}
-
-/// What an acceptor says to a hello.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// Taken, or why not.
-    pub verdict: Verdict,
-    /// The acceptor's own name.
-    pub name: PeerName,
-    /// Its boot id.
-    pub incarnation: Incarnation,
-    /// The most bytes of one notification it takes.
-    pub max_notification: u32,
-    /// Of a challenge: a nonce, never used before. Of an answer to a proof: the acceptor's own proof.
-    pub token: Option<[u8; TOKEN]>,
-}
-
-/// Whether an acceptor takes a connection. The numbers are those on the wire and never reused.
-#[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Verdict {
-    /// Frames may follow.
-    Welcome = 0,
-    /// It speaks another version: the one in its answer.
-    WrongVersion = 1,
-    /// It has another name than the hello's target.
-    WrongName = 2,
-    /// It has a connection of this name, incarnation and generation already.
-    Duplicate = 3,
-    /// It has as many connections, or undelivered messages, as it may.
-    Full = 4,
-    /// Prove that you know the secret; another answer follows the proof.
-    Challenge = 5,
-    /// It takes only who shares its secret, and the hello named no nonce.
-    SecretMissing = 6,
-    /// It has no secret, and the hello asks for proof of one.
-    SecretUnused = 7,
-    /// The proof does not prove its secret.
-    WrongSecret = 8,
-}
 
 /// One message of an open connection. Borrows its bytes from the buffer it was decoded from.
 #[non_exhaustive]
@@ -220,153 +161,6 @@ pub enum Decoded<T> {
     Need(usize),
     /// One message, and how many bytes it took.
     Frame(T, usize),
-}
-
-/// Why bytes are not of this protocol. The connection they came over is of no more use.
-#[non_exhaustive]
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
-    /// Something else talks on this port.
-    #[error("does not speak the peerage protocol")]
-    Magic,
-    /// Run the same version of the library on both sides.
-    #[error("speaks protocol version {theirs}, this process speaks {VERSION}")]
-    Version {
-        /// The version that was named.
-        theirs: u16,
-    },
-    /// A nonce or a token is neither there nor not there.
-    #[error("{flag} is neither 0 nor 1")]
-    Flag {
-        /// What was sent.
-        flag: u8,
-    },
-    /// A name in a handshake is not one.
-    #[error("a name in the handshake is not valid")]
-    Name,
-    /// An answer has a code this version does not know.
-    #[error("unknown handshake code {code}")]
-    Verdict {
-        /// The code.
-        code: u8,
-    },
-    /// The frame belongs to another connection.
-    #[error("a frame of {theirs} on the connection of {ours}")]
-    Generation {
-        /// The frame's.
-        theirs: Generation,
-        /// The connection's.
-        ours: Generation,
-    },
-    /// The body is longer or shorter than its kind allows.
-    #[error("a frame of kind {kind} with {len} bytes, {min} to {max} are allowed")]
-    Length {
-        /// The frame's kind.
-        kind: u8,
-        /// What its header claims.
-        len: u32,
-        /// The least.
-        min: usize,
-        /// The most.
-        max: usize,
-    },
-    /// An ack has a code this version does not know.
-    #[error("unknown refusal {code}")]
-    Refusal {
-        /// The code.
-        code: u8,
-    },
-}
-
-impl Hello {
-    /// Appends the encoded form.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
-        out.extend_from_slice(&self.incarnation.0.to_le_bytes());
-        out.extend_from_slice(&self.generation.0.to_le_bytes());
-        out.push(name_len(&self.name));
-        out.push(name_len(&self.target));
-        encode_token(self.nonce.as_ref(), out);
-        out.extend_from_slice(self.name.as_str().as_bytes());
-        out.extend_from_slice(self.target.as_str().as_bytes());
-    }
-
-    /// Reads one from the start of `bytes`. Wrong bytes are refused as soon as they are seen.
-    ///
-    /// # Errors
-    /// [`FrameError::Magic`], [`FrameError::Version`], [`FrameError::Flag`] or [`FrameError::Name`]: no bytes that follow
-    /// can make it a hello. Close the connection; after `Version`, answer [`Verdict::WrongVersion`] first.
-    pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FrameError> {
-        preamble(bytes)?;
-        let Some(fixed) = bytes.get(..HELLO_FIXED) else { return Ok(Decoded::Need(HELLO_FIXED)) };
-        let (name, target) = (usize::from(fixed[26]), usize::from(fixed[27]));
-        let names_at = HELLO_FIXED + token_len(fixed[28])?;
-        let total = names_at + name + target;
-        let Some(names) = bytes.get(names_at..total) else { return Ok(Decoded::Need(total)) };
-        let hello = Hello {
-            incarnation: Incarnation(number(fixed, 10)),
-            generation: Generation(number(fixed, 18)),
-            name: decode_name(&names[..name])?,
-            target: decode_name(&names[name..])?,
-            nonce: decode_token(&bytes[HELLO_FIXED..names_at]),
-        };
-        Ok(Decoded::Frame(hello, total))
-    }
-}
-
-impl Answer {
-    /// Appends the encoded form.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
-        out.push(self.verdict as u8);
-        out.extend_from_slice(&self.incarnation.0.to_le_bytes());
-        out.extend_from_slice(&self.max_notification.to_le_bytes());
-        out.push(name_len(&self.name));
-        encode_token(self.token.as_ref(), out);
-        out.extend_from_slice(self.name.as_str().as_bytes());
-    }
-
-    /// Reads one from the start of `bytes`. Wrong bytes are refused as soon as they are seen.
-    ///
-    /// # Errors
-    /// [`FrameError::Magic`], [`FrameError::Version`], [`FrameError::Flag`], [`FrameError::Verdict`] or [`FrameError::Name`]:
-    /// no bytes that follow can make it an answer. Close the connection.
-    pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FrameError> {
-        preamble(bytes)?;
-        let Some(fixed) = bytes.get(..ANSWER_FIXED) else { return Ok(Decoded::Need(ANSWER_FIXED)) };
-        let name_at = ANSWER_FIXED + token_len(fixed[24])?;
-        let total = name_at + usize::from(fixed[23]);
-        let Some(name) = bytes.get(name_at..total) else { return Ok(Decoded::Need(total)) };
-        let answer = Answer {
-            verdict: Verdict::from_code(fixed[10]).ok_or(FrameError::Verdict { code: fixed[10] })?,
-            incarnation: Incarnation(number(fixed, 11)),
-            max_notification: u32::from_le_bytes([fixed[19], fixed[20], fixed[21], fixed[22]]),
-            name: decode_name(name)?,
-            token: decode_token(&bytes[ANSWER_FIXED..name_at]),
-        };
-        Ok(Decoded::Frame(answer, total))
-    }
-}
-
-impl Verdict {
-    /// The verdict with this number, if there is one.
-    pub fn from_code(code: u8) -> Option<Self> {
-        [
-            Self::Welcome,
-            Self::WrongVersion,
-            Self::WrongName,
-            Self::Duplicate,
-            Self::Full,
-            Self::Challenge,
-            Self::SecretMissing,
-            Self::SecretUnused,
-            Self::WrongSecret,
-        ]
-        .into_iter()
-        .find(|verdict| *verdict as u8 == code)
-    }
 }
 
 /// The frames of one connection.
@@ -551,50 +345,11 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + NUMBER].try_into().expect("eight bytes"))
 }
 
-/// Checks as much of magic and version as has arrived.
-fn preamble(bytes: &[u8]) -> Result<(), FrameError> {
-    let seen = bytes.len().min(MAGIC.len());
-    if bytes[..seen] != MAGIC[..seen] {
-        return Err(FrameError::Magic);
-    }
-    match bytes.get(8..10) {
-        Some(version) if version != VERSION.to_le_bytes() => {
-            Err(FrameError::Version { theirs: u16::from_le_bytes([version[0], version[1]]) })
-        }
-        _ => Ok(()),
-    }
-}
-
-fn name_len(name: &PeerName) -> u8 {
-    u8::try_from(name.as_str().len()).expect("a name has at most MAX_NAME = 255 bytes")
-}
-
-fn decode_name(bytes: &[u8]) -> Result<PeerName, FrameError> {
-    let text = std::str::from_utf8(bytes).map_err(|_| FrameError::Name)?;
-    PeerName::new(text).map_err(|_| FrameError::Name)
-}
-
-fn encode_token(token: Option<&[u8; TOKEN]>, out: &mut Vec<u8>) {
-    out.push(u8::from(token.is_some()));
-    out.extend_from_slice(token.map_or(&[], |token| &token[..]));
-}
-
-fn token_len(flag: u8) -> Result<usize, FrameError> {
-    match flag {
-        0 => Ok(0),
-        1 => Ok(TOKEN),
-        flag => Err(FrameError::Flag { flag }),
-    }
-}
-
-/// What is between the fixed part and the names: nothing, or a token.
-fn decode_token(bytes: &[u8]) -> Option<[u8; TOKEN]> {
-    bytes.try_into().ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::handshake::HELLO_FIXED;
     use super::*;
+    use crate::name::{Incarnation, MAX_NAME, PeerName};
 
     const CODEC: Codec = Codec::new(Generation(7), 1000);
 

@@ -80,6 +80,13 @@ pub enum ErrorClass {
     Incompatible,
 }
 
+impl ErrorClass {
+    /// Whether the generation it happened on is of no more use.
+    pub(crate) fn breaks_the_connection(self) -> bool {
+        matches!(self, ErrorClass::PeerBroken | ErrorClass::OutcomeUnknown | ErrorClass::Incompatible)
+    }
+}
+
 /// What a transport can do. What is not in the set is never assumed.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Capabilities(u32);

@@ -5,7 +5,7 @@
 //! silent sockets does not keep out a dialer, who says hello at once; but not before it had some time to be heard.
 
 use super::error::Misbehaviour;
-use super::inbound::{InboundKey, Place};
+use super::inbound::{InboundKey, Listed};
 use super::secret;
 use super::serve::serve;
 use super::wire::{WireError, handshake, proof};
@@ -148,8 +148,8 @@ fn greet(id: u64, stream: TcpStream, peer_addr: SocketAddr, shared: &Arc<Shared>
             _ = gone.changed() => return,
         };
         drop(stranger);
-        if let Some(place) = welcomed {
-            serve(place, stream, &task_shared, gone).await;
+        if let Some(listed) = welcomed {
+            serve(listed, stream, &task_shared, gone).await;
         }
     });
     shared.strangers.runs_as(id, task.abort_handle());
@@ -167,7 +167,7 @@ impl Drop for Stranger<'_> {
     }
 }
 
-async fn welcome(stream: &mut TcpStream, peer_addr: SocketAddr, stranger: &Stranger<'_>) -> Option<Place> {
+async fn welcome(stream: &mut TcpStream, peer_addr: SocketAddr, stranger: &Stranger<'_>) -> Option<Listed> {
     let Stranger { shared, id } = *stranger;
     let counts = &shared.counts;
     let deadline = Deadline::now() + shared.settings.handshake_timeout;
@@ -205,10 +205,10 @@ async fn welcome(stream: &mut TcpStream, peer_addr: SocketAddr, stranger: &Stran
     }
     let said = say(stream, &answer, deadline + shared.settings.accept_delay).await;
     match entered {
-        Ok(place) if said => {
+        Ok(listed) if said => {
             let _ = stream.set_nodelay(true);
             Counts::add(&counts.accepted);
-            Some(place)
+            Some(listed)
         }
         Ok(_) => None,
         Err(_) => {

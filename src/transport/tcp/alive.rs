@@ -18,7 +18,7 @@ pub(super) struct Keepalive {
     pub(super) dead_timeout: Duration,
 }
 
-/// What has moved on one connection.
+/// What has moved on one connection. Counted and looked at by one task, so nothing here orders anything.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     heard: AtomicU64,

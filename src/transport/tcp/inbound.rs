@@ -1,4 +1,8 @@
 //! The connections that others opened to us: who they are, how many there may be, and how to end one.
+//!
+//! No model sees sockets. What makes the atomics here right: `taken` is one number, changed by read-modify-writes alone, so the
+//! bound holds in any order; whoever waits for its zero looks under `waiting`, which the last one out takes before it notifies.
+//! `newest` only grows, and what must have seen it grow is ordered by the inbox's lock. Bytes are for listing.
 
 use super::alive::Pulse;
 use crate::grant::GrantBook;
@@ -68,6 +72,10 @@ pub(super) enum Stop {
 impl Live {
     /// Whether its dialer has connected again since: what comes here now is old.
     pub(super) fn is_superseded(&self) -> bool {
+        // ord! Acquire is more than it needs. Asked under the inbox's lock: whoever finds a newer connection's message queued
+        //      there finds that connection's generation here, which was raised before its dialer was let in.
+        //      test: case_b12_a_message_of_a_connection_that_its_sender_has_replaced_is_dropped_and_counted
+        //      fails if: b12
         self.key.generation.0 < self.newest.load(Ordering::Acquire)
     }
 
@@ -117,14 +125,15 @@ impl Registry {
         }
     }
 
-    /// Lists a connection, until the place is dropped.
+    /// Lists a connection, until what this answers is dropped.
     pub(super) fn enter(
         self: &Arc<Self>,
         key: InboundKey,
         peer_addr: SocketAddr,
         grants: &GrantBook,
-    ) -> Result<Place, Verdict> {
+    ) -> Result<Listed, Verdict> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
+        // ord! AcqRel is more than the bound needs, which any order of read-modify-writes keeps: who comes too many goes again.
         if self.taken.fetch_add(1, Ordering::AcqRel) >= self.limit {
             self.taken.fetch_sub(1, Ordering::AcqRel);
             return Err(Verdict::Full);
@@ -138,7 +147,9 @@ impl Registry {
             boot.0 += 1;
             boot.1.clone()
         };
-        // Before the dialer is told that it is in: nothing of it is queued before what is older is refused.
+        // ord! AcqRel is more than it needs: the maximum is one read-modify-write, and it publishes only itself. Before the
+        //      dialer is told that it is in, on the task that queues what comes from it: nothing of it is queued before what
+        //      is older is refused.
         newest.fetch_max(key.generation.0, Ordering::AcqRel);
         let live = Arc::new(Live {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -153,7 +164,7 @@ impl Registry {
             how: Mutex::new(None),
         });
         vacant.insert(live.clone());
-        Ok(Place { live, registry: self.clone(), grants: grants.clone() })
+        Ok(Listed { live, registry: self.clone(), grants: grants.clone() })
     }
 
     pub(super) fn list(&self) -> Vec<Inbound> {
@@ -180,6 +191,8 @@ impl Registry {
     /// Blocks this thread until no connection has a place, or `left` says that the time is over.
     pub(super) fn wait_until_empty(&self, left: impl Fn() -> Option<Duration>) {
         let mut waiting = lock(&self.waiting);
+        // ord! Acquire: pairs with the Release in `Listed::drop`, of each one that left: what was lent over any of them is
+        //      quiesced. Under `waiting`, so the last one to leave notifies after this look, or this look sees its zero.
         while self.taken.load(Ordering::Acquire) > 0 {
             let Some(left) = left() else { return };
             waiting = self.left.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -187,16 +200,16 @@ impl Registry {
     }
 }
 
-/// A connection's place in the list. Dropped when nothing of the connection runs any more: what was lent over it is
+/// A connection in the list. Dropped when nothing of the connection runs any more: what was lent over it is
 /// quiesced then.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Listed {
     pub(super) live: Arc<Live>,
     registry: Arc<Registry>,
     grants: GrantBook,
 }
 
-impl Drop for Place {
+impl Drop for Listed {
     fn drop(&mut self) {
         self.grants.inbound_closed(self.live.id);
         let key = &self.live.key;
@@ -207,7 +220,9 @@ impl Drop for Place {
                 boot.remove();
             }
         }
+        // ord! Release: the end of all that was lent over the connection, and of its place in the lists, to who waits for zero.
         self.registry.taken.fetch_sub(1, Ordering::AcqRel);
+        // Between the look of who waits and its wait nobody notifies.
         drop(lock(&self.registry.waiting));
         self.registry.left.notify_all();
     }

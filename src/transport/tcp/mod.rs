@@ -287,7 +287,9 @@ impl Transport for Tcp {
             return None;
         }
         let new = Incarnation::random();
-        // Before the inbound connections are looked through: who is listed later is answered with it.
+        // ord! Release is more than it needs. It comes before the inbound connections are looked through, and who connects is
+        //      listed before it is answered: the look comes upon the connection, or the lock of the list's shard, which the
+        //      look gave back before, shows it the new id. No model sees sockets.
         self.shared.incarnation.store(new.0, Ordering::Release);
         self.shared.inbound.stop_all(|_| true, Stop::Goodbye);
         Some(new)

@@ -5,7 +5,7 @@
 //! also stops when the inbox has no room for this peer.
 
 use super::error::Misbehaviour;
-use super::inbound::{InboundKey, Live, Place, Stop};
+use super::inbound::{InboundKey, Listed, Live, Stop};
 use super::outbound::LINGER;
 use super::wire::{FrameReader, WireError, until_end};
 use super::{Counts, Shared};
@@ -47,9 +47,9 @@ struct Write {
 /// Reads that are not answered yet, and whether they were given up; both halves know them.
 type Reads = Mutex<HashMap<TransferId, bool>>;
 
-/// Serves until the peer or anybody here ends the connection. `place` is dropped after both halves are gone.
-pub(super) async fn serve(place: Place, mut stream: TcpStream, shared: &Shared, mut gone: watch::Receiver<()>) {
-    let live = &*place.live;
+/// Serves until the peer or anybody here ends the connection. `listed` is dropped after both halves are gone.
+pub(super) async fn serve(listed: Listed, mut stream: TcpStream, shared: &Shared, mut gone: watch::Receiver<()>) {
+    let live = &*listed.live;
     let codec = Codec::new(live.key.generation, shared.settings.max_notification);
     let (to_writer, answers) = mpsc::channel(ANSWERS);
     let reads = Reads::default();

@@ -8,14 +8,14 @@ use crate::sync::lock;
 use imp::Swap;
 use std::sync::{Arc, Mutex};
 
-pub(crate) struct Snapshot<V> {
+pub(crate) struct Latest<V> {
     current: Swap<V>,
     replaced: Mutex<Vec<Arc<V>>>,
 }
 
-impl<V> Snapshot<V> {
+impl<V> Latest<V> {
     pub(crate) fn new(value: V) -> Self {
-        Snapshot { current: Swap::new(value), replaced: Mutex::new(Vec::new()) }
+        Latest { current: Swap::new(value), replaced: Mutex::new(Vec::new()) }
     }
 
     /// For a short look: the guard must not cross a wait.
@@ -167,16 +167,16 @@ mod tests {
     #[test]
     fn who_looks_never_drops_what_was_replaced_meanwhile() {
         let (dropped, by) = std::sync::mpsc::channel();
-        let snapshot = Snapshot::new(Held(dropped.clone()));
+        let latest = Latest::new(Held(dropped.clone()));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let look = snapshot.look();
-                drop(snapshot.update::<()>(|_| Ok(Held(dropped.clone()))));
+                let look = latest.look();
+                drop(latest.update::<()>(|_| Ok(Held(dropped.clone()))));
                 drop(look);
             });
         });
         by.try_recv().unwrap_err();
-        assert!(!snapshot.sweep(), "nobody looks any more");
+        assert!(!latest.sweep(), "nobody looks any more");
         assert_eq!(by.try_recv(), Ok(std::thread::current().id()));
     }
 }

@@ -3,55 +3,25 @@
 //! Each inbound connection is a [`Source`] with its own credits, so a peer that floods fills its own share and stops being
 //! read, while everybody else's messages go on.
 
+mod notification;
+mod source;
+mod waiting;
+
+pub use notification::Notification;
+pub use source::Source;
+
 use crate::clock::Clock;
 use crate::fork::Process;
-use crate::name::{Incarnation, PeerName};
-use crate::state::Generation;
-use crate::sync::{came_through, lock};
-use std::collections::{BTreeMap, VecDeque};
+use crate::sync::lock;
+use source::{Credits, taken};
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Instant;
-
-/// What one source may have waiting: enough for a burst of small messages, and little enough for a thousand sources.
-const SOURCE_BYTES: usize = 1 << 20;
-
-/// One message.
-#[non_exhaustive]
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notification {
-    /// The name the sender gave itself. On an unauthenticated transport that is a claim.
-    pub from: PeerName,
-    /// The sender's boot id, if the transport learns it.
-    pub incarnation: Option<Incarnation>,
-    /// The sender's own generation of the connection it came over, if the transport learns it.
-    pub generation: Option<Generation>,
-    /// Its number on that connection, if the transport counts them: it grows from message to message.
-    pub sequence: Option<u64>,
-    /// The message.
-    pub bytes: Vec<u8>,
-}
-
-impl Notification {
-    /// For transports.
-    pub fn new(
-        from: PeerName,
-        incarnation: Option<Incarnation>,
-        generation: Option<Generation>,
-        bytes: Vec<u8>,
-    ) -> Self {
-        Notification { from, incarnation, generation, sequence: None, bytes }
-    }
-
-    /// The same with its number on the connection.
-    #[must_use]
-    pub fn with_sequence(self, sequence: u64) -> Self {
-        Notification { sequence: Some(sequence), ..self }
-    }
-}
+use waiting::{Waiting, wake};
 
 /// The receiving end. Clones share one queue: each message goes to one of them. In a forked child it is closed and empty: what
 /// is queued is for the parent.
@@ -81,59 +51,6 @@ impl Queue {
         let next = self.messages.pop_front()?;
         self.bytes -= next.1.bytes.len();
         Some(next)
-    }
-}
-
-struct Credits {
-    share: Mutex<Share>,
-}
-
-struct Share {
-    /// How many more messages.
-    room: usize,
-    /// Of the messages that wait.
-    bytes: usize,
-    pushers: Waiting,
-}
-
-impl Share {
-    /// A message of any length fits into an empty share.
-    fn has_room(&self, len: usize) -> bool {
-        self.room > 0 && (self.bytes == 0 || self.bytes + len <= SOURCE_BYTES)
-    }
-}
-
-/// Futures that wait, in the order in which they began: one place each, free again when it is woken or dropped.
-#[derive(Default)]
-struct Waiting {
-    begun: u64,
-    wakers: BTreeMap<u64, Waker>,
-}
-
-impl Waiting {
-    /// Takes or keeps a future's place. What is given back is other people's code: to be dropped after unlock.
-    fn wait(&mut self, place: &mut Option<u64>, waker: Waker) -> Option<Waker> {
-        let at = *place.get_or_insert_with(|| {
-            self.begun += 1;
-            self.begun
-        });
-        self.wakers.insert(at, waker)
-    }
-
-    fn leave(&mut self, place: Option<u64>) -> Option<Waker> {
-        self.wakers.remove(&place?)
-    }
-
-    /// For [`wake`], after unlock.
-    fn take(&mut self) -> BTreeMap<u64, Waker> {
-        std::mem::take(&mut self.wakers)
-    }
-}
-
-fn wake(wakers: BTreeMap<u64, Waker>) {
-    for waker in wakers.into_values() {
-        // One that panics must harm neither the others nor the task that serves the sender's connection.
-        came_through(|| waker.wake());
     }
 }
 
@@ -168,7 +85,7 @@ impl Inbox {
 
     /// Waits for the next message on any runtime; `None` once the inbox is closed and empty. Dropping the future loses nothing.
     pub async fn next(&self) -> Option<Notification> {
-        Next { shared: &self.shared, place: None }.await
+        Next { shared: &self.shared, turn: None }.await
     }
 
     /// No message will come any more: receivers get what is queued, then `None`. For transports, when they end.
@@ -184,8 +101,7 @@ impl Inbox {
     /// For transports: one inbound connection, which may have `capacity` messages waiting, and no more than 1 MiB of them
     /// unless it is a single one.
     pub fn source(&self, capacity: usize) -> Source {
-        let share = Share { room: capacity.max(1), bytes: 0, pushers: Waiting::default() };
-        Source { shared: self.shared.clone(), credits: Arc::new(Credits { share: Mutex::new(share) }) }
+        Source::new(self.shared.clone(), capacity)
     }
 
     /// Whether no message will come any more. What is queued can still be received.
@@ -228,7 +144,7 @@ impl fmt::Debug for Inbox {
 
 struct Next<'a> {
     shared: &'a Shared,
-    place: Option<u64>,
+    turn: Option<u64>,
 }
 
 impl Future for Next<'_> {
@@ -243,7 +159,7 @@ impl Future for Next<'_> {
         if queue.closed {
             return Poll::Ready(None);
         }
-        let old = queue.receivers.wait(&mut self.place, waker);
+        let old = queue.receivers.wait(&mut self.turn, waker);
         drop(queue);
         drop(old);
         Poll::Pending
@@ -252,122 +168,19 @@ impl Future for Next<'_> {
 
 impl Drop for Next<'_> {
     fn drop(&mut self) {
-        let old = self.shared.queue().and_then(|mut queue| queue.receivers.leave(self.place));
+        let old = self.shared.queue().and_then(|mut queue| queue.receivers.leave(self.turn));
         drop(old);
     }
-}
-
-/// The sending end of one inbound connection.
-pub struct Source {
-    shared: Arc<Shared>,
-    credits: Arc<Credits>,
-}
-
-impl Source {
-    /// Queues a message and wakes who waits for one. Never waits; a waker that panics is caught.
-    ///
-    /// # Errors
-    /// The message, if this source's share is full. Try again once a receiver has taken one of its messages, or wait for
-    /// that with [`push`](Self::push).
-    pub fn try_push(&self, message: Notification) -> Result<(), Notification> {
-        self.try_push_if(message, || true).map(|_| ())
-    }
-
-    /// The same, unless `admits` says no at the moment at which the message would be queued: then it is dropped, and the
-    /// answer is `false`. `admits` runs under the queue's lock.
-    pub(crate) fn try_push_if(
-        &self,
-        message: Notification,
-        admits: impl FnOnce() -> bool,
-    ) -> Result<bool, Notification> {
-        {
-            let mut share = lock(&self.credits.share);
-            if !share.has_room(message.bytes.len()) {
-                return Err(message);
-            }
-            share.room -= 1;
-            share.bytes += message.bytes.len();
-        }
-        let mut queue = lock(&self.shared.queue);
-        if !admits() {
-            drop(queue);
-            drop(taken((self.credits.clone(), message)));
-            return Ok(false);
-        }
-        queue.bytes += message.bytes.len();
-        queue.messages.push_back((self.credits.clone(), message));
-        let receivers = queue.receivers.take();
-        drop(queue);
-        self.shared.arrived.notify_one();
-        wake(receivers);
-        Ok(true)
-    }
-
-    /// Queues a message, waiting on any runtime until this source's share has room. Dropping the future before that drops
-    /// the message.
-    pub async fn push(&self, mut message: Notification) {
-        while let Err(back) = self.try_push(message) {
-            self.room(back.bytes.len()).await;
-            message = back;
-        }
-    }
-
-    /// Waits until a message of `len` bytes fits. If others push too, it may not fit any more a moment later.
-    pub(crate) async fn room(&self, len: usize) {
-        Room { source: self, len, place: None }.await;
-    }
-}
-
-struct Room<'a> {
-    source: &'a Source,
-    len: usize,
-    place: Option<u64>,
-}
-
-impl Future for Room<'_> {
-    type Output = ();
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let waker = cx.waker().clone(); // other people's code: before the lock
-        let mut share = lock(&self.source.credits.share);
-        if share.has_room(self.len) {
-            return Poll::Ready(());
-        }
-        let old = share.pushers.wait(&mut self.place, waker);
-        drop(share);
-        drop(old);
-        Poll::Pending
-    }
-}
-
-impl Drop for Room<'_> {
-    fn drop(&mut self) {
-        let old = lock(&self.source.credits.share).pushers.leave(self.place);
-        drop(old);
-    }
-}
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source").field("room", &lock(&self.credits.share).room).finish_non_exhaustive()
-    }
-}
-
-fn taken((credits, message): (Arc<Credits>, Notification)) -> Notification {
-    let mut share = lock(&credits.share);
-    share.room += 1;
-    share.bytes -= message.bytes.len();
-    let pushers = share.pushers.take();
-    drop(share);
-    wake(pushers);
-    message
 }
 
 #[cfg(test)]
 mod tests {
+    use super::source::SOURCE_BYTES;
     use super::*;
+    use crate::name::PeerName;
     use std::pin::pin;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
+    use std::task::{Wake, Waker};
     use std::time::Duration;
 
     fn message(byte: u8) -> Notification {

@@ -2,27 +2,25 @@
 //!
 //! It sends and receives in two halves that never run at the same time as its end: when it ends, for whatever reason, both
 //! halves are gone, and only then the transfers that were not over are ended. So nothing touches a local page after that.
-//! What a disconnect says last is said after it.
+//! What a disconnect says last is said after it (`goodbye.rs`).
 
-use super::connection::{Ending, Link, Over, Queue, Running};
-use super::error::{Misbehaviour, TcpError};
-use super::wire::{FrameReader, WireError, until_end};
-use crate::region::Slice;
-use crate::transfer::{Outcome, Post, TransferError, TransferId, TransferKind};
+mod goodbye;
+mod receive;
+mod send;
+
+pub(super) use goodbye::LINGER;
+
+use super::connection::{Ending, Link, Over};
+use super::error::TcpError;
+use super::wire::WireError;
+use crate::transfer::{Outcome, TransferError};
 use crate::transport::Reporter;
-use crate::transport::frame::{CHUNK, Direction, Farewell, Frame};
-use std::io;
+use goodbye::{hurried, say_goodbye};
+use receive::receive;
+use send::{Unsent, send};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::timeout;
-
-/// How long a peer that is said goodbye to has to take it and to end its side. A live one takes a round trip; a stopped one
-/// must not hold up a removal for longer than somebody who waits for it would like.
-pub(super) const LINGER: Duration = Duration::from_secs(1);
 
 /// The task of one connection.
 pub(super) fn serve(
@@ -69,55 +67,6 @@ async fn run(mut last: Last, mut stream: TcpStream, mut gone: watch::Receiver<()
     drop(stream);
 }
 
-/// Bytes that were taken out of the queue, and how many of them are written.
-#[derive(Default)]
-struct Unsent {
-    out: Vec<u8>,
-    written: usize,
-}
-
-impl Unsent {
-    async fn send(&mut self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
-        while self.written < self.out.len() {
-            match to.write(&self.out[self.written..]).await? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                written => self.written += written,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The end of a frame that was begun, what was accepted before, the last word; then waits until the peer has taken it, which
-/// it shows by ending its side. A connection that failed is not waited for.
-async fn say_goodbye(link: &Link, stream: &mut TcpStream, mut unsent: Unsent, farewell: Farewell) {
-    let waits = matches!(farewell, Farewell::Shutdown | Farewell::Removed);
-    if waits {
-        unsent.out.append(&mut link.lock().notes);
-    }
-    link.codec.encode(&Frame::Goodbye { code: farewell as u8 }, &mut unsent.out);
-    if !waits {
-        // What the socket has room for.
-        let _ = stream.try_write(&unsent.out[unsent.written..]);
-        return;
-    }
-    let sent = match farewell {
-        // Up to the deadline of the close.
-        Farewell::Shutdown => unsent.send(stream).await.is_ok(),
-        _ => matches!(timeout(LINGER, unsent.send(stream)).await, Ok(Ok(()))),
-    };
-    if sent && stream.shutdown().await.is_ok() {
-        let _ = timeout(LINGER, until_end(stream)).await;
-    }
-}
-
-/// Resolves when there is no more time for a goodbye.
-async fn hurried(link: &Link) {
-    while !matches!(ending(link).await, Ending::Now | Ending::Cut) {
-        link.end.notified().await;
-    }
-}
-
 fn broken(link: &Link, error: WireError) -> TcpError {
     let (peer, address) = (link.peer.clone(), link.address.clone());
     match error {
@@ -137,151 +86,6 @@ async fn ending(link: &Link) -> Ending {
     }
 }
 
-/// What is being cut into chunks.
-struct Stream {
-    transfer: TransferId,
-    local: Slice,
-    at: usize,
-}
-
-async fn send(link: &Link, to: &mut (impl AsyncWrite + Unpin), unsent: &mut Unsent) -> WireError {
-    let mut stream = None;
-    loop {
-        unsent.out.clear();
-        unsent.written = 0;
-        if !fill(link, &mut unsent.out, &mut stream) {
-            link.work.notified().await;
-            continue;
-        }
-        if let Err(error) = unsent.send(to).await {
-            return error.into();
-        }
-        link.pulse.sent();
-        link.lock().notes_in_flight = 0;
-    }
-}
-
-/// Puts all notifications there are and at most one chunk into `out`, so that neither waits long for the other.
-/// `false`: there was nothing.
-fn fill(link: &Link, out: &mut Vec<u8>, stream: &mut Option<Stream>) -> bool {
-    let mut given_up = Vec::new();
-    let filled = fill_but(&mut given_up, link, out, stream);
-    for post in given_up {
-        post.completion.complete(Outcome::Failed(TransferError::NotSent));
-    }
-    filled
-}
-
-/// The same; transfers that were given up while they waited are left over, to be ended under no lock.
-fn fill_but(given_up: &mut Vec<Post>, link: &Link, out: &mut Vec<u8>, stream: &mut Option<Stream>) -> bool {
-    let mut queue = link.lock();
-    std::mem::swap(out, &mut queue.notes);
-    queue.notes_in_flight = out.len();
-    queue.ping_waits = false;
-    if let Some(ping) = queue.pong_for.take() {
-        link.codec.encode(&Frame::Pong(ping), out);
-    }
-    for transfer in std::mem::take(&mut queue.cancels) {
-        // Behind all of its data that was sent: nothing reads its pages any more.
-        stream.take_if(|stream| stream.transfer == transfer);
-        link.codec.encode(&Frame::Cancel { transfer }, out);
-    }
-    while stream.is_none() && out.len() < queue.notes_in_flight + CHUNK {
-        let Some(post) = queue.waiting.pop_front() else { break };
-        match post.completion.begins() {
-            true => *stream = begin(link, &mut queue, post, out),
-            false => given_up.push(post),
-        }
-    }
-    if let Some(Stream { transfer, local, at }) = stream {
-        let len = CHUNK.min(local.len() - *at);
-        link.codec.begin_data(Direction::Write, *transfer, len, out);
-        if let Some(running) = queue.running.get_mut(transfer) {
-            running.at = *at + len;
-            running.completion.progress(running.at as u64);
-        }
-        drop(queue);
-        let start = out.len();
-        out.resize(start + len, 0);
-        local.read(*at, &mut out[start..]).expect("a chunk is cut inside its slice");
-        *at += len;
-        if *at == local.len() {
-            *stream = None;
-        }
-        return true;
-    }
-    queue.idle = out.is_empty();
-    !queue.idle
-}
-
-/// The first frame of a transfer. Gives back a write that has bytes to follow.
-fn begin(link: &Link, queue: &mut Queue, post: Post, out: &mut Vec<u8>) -> Option<Stream> {
-    let Post { id: transfer, kind, local, remote: page, completion } = post;
-    let frame = match kind {
-        TransferKind::Write => Frame::Write { transfer, page },
-        TransferKind::Read => Frame::Read { transfer, page },
-    };
-    link.codec.encode(&frame, out);
-    let stream =
-        (kind == TransferKind::Write && !local.is_empty()).then(|| Stream { transfer, local: local.clone(), at: 0 });
-    queue.running.insert(transfer, Running { completion, kind, local, at: 0, cancelled: false });
-    stream
-}
-
-async fn receive(link: &Link, from: &mut (impl AsyncRead + Unpin)) -> WireError {
-    let mut frames = FrameReader::new(link.codec);
-    loop {
-        let taken = match frames.next(from).await {
-            Ok((frame, _)) => take(link, frame),
-            Err(error) => return error,
-        };
-        if let Err(error) = taken {
-            return error;
-        }
-    }
-}
-
-fn take(link: &Link, frame: Frame<'_>) -> Result<(), WireError> {
-    match frame {
-        Frame::Ack { transfer, refusal } => {
-            let mut queue = link.lock();
-            let running = queue.running.get(&transfer).ok_or(Misbehaviour::NoSuchTransfer { transfer })?;
-            // A write that is still being cut into chunks still reads its pages, until it is given up; a read may be refused
-            // half way.
-            let whole = running.at == running.local.len();
-            let gave_up = running.cancelled && refusal.is_some();
-            if !whole && !gave_up && (running.kind == TransferKind::Write || refusal.is_none()) {
-                return Err(Misbehaviour::WrongLength { transfer }.into());
-            }
-            let over = queue.running.remove(&transfer);
-            drop(queue);
-            let outcome = refusal.map_or(Outcome::Done, |refusal| Outcome::Failed(TransferError::Refused(refusal)));
-            if let Some(running) = over {
-                running.completion.complete(outcome);
-            }
-        }
-        Frame::ReadData { transfer, bytes } => {
-            let mut queue = link.lock();
-            let running = queue.running.get_mut(&transfer).filter(|running| running.kind == TransferKind::Read);
-            let running = running.ok_or(Misbehaviour::NoSuchTransfer { transfer })?;
-            let (local, at) = (running.local.clone(), running.at);
-            running.at += bytes.len();
-            running.completion.progress(running.at as u64);
-            drop(queue);
-            local.write(at, bytes).map_err(|_| Misbehaviour::WrongLength { transfer })?;
-        }
-        Frame::Pong(nonce) => {
-            // A ping of which no probe is left any more is answered too.
-            link.lock().probes.retain(|probe| probe.ping != nonce || probe.pong.try_send(()).is_err());
-        }
-        Frame::Ping(nonce) => link.answer(nonce),
-        Frame::Unknown { .. } => drop(link.unknown_frames.fetch_add(1, Ordering::Relaxed)),
-        Frame::Goodbye { code } => return Err(WireError::Goodbye(Farewell::from_code(code))),
-        _ => return Err(Misbehaviour::WrongSide.into()),
-    }
-    Ok(())
-}
-
 /// Ends what the connection leaves behind.
 struct Last {
     link: Arc<Link>,
@@ -293,9 +97,7 @@ impl Last {
     fn transport_gone(&self) -> TcpError {
         TcpError::TransportGone { peer: self.link.peer.clone(), address: self.link.address.clone() }
     }
-}
 
-impl Last {
     /// Both halves are gone.
     fn end(&mut self, why: Option<Arc<TcpError>>) {
         self.ended = true;
@@ -320,7 +122,7 @@ impl Last {
 
 impl Drop for Last {
     fn drop(&mut self) {
-        let closed = Closed(self.link.clone());
+        let closed = AllGone(self.link.clone());
         if !self.ended {
             // The task did not come to its end by itself.
             self.end(Some(Arc::new(self.transport_gone())));
@@ -330,9 +132,9 @@ impl Drop for Last {
 }
 
 /// Says that nothing of the connection is left, also when somebody's waker panics on the way.
-struct Closed(Arc<Link>);
+struct AllGone(Arc<Link>);
 
-impl Drop for Closed {
+impl Drop for AllGone {
     fn drop(&mut self) {
         if let Some(over) = &mut self.0.lock().over {
             over.closed = true;
@@ -343,19 +145,22 @@ impl Drop for Closed {
 
 #[cfg(all(test, not(peerage_loom)))]
 mod tests {
+    use super::receive::take;
+    use super::send::fill;
     use super::*;
     use crate::name::{PeerId, PeerName};
     use crate::region::Region;
     use crate::state::Generation;
+    use crate::transfer::{Post, TransferKind};
     use crate::transport::context::ReportSink;
-    use crate::transport::frame::HEADER;
+    use crate::transport::frame::{Frame, HEADER};
     use crate::transport::tcp::{Tcp, TcpAddress, TcpConnection};
     use crate::transport::{
         CloseContext, CloseReason, Closed, ConnectContext, DataPlane, Liveness, Reported, Transport, TransportError,
     };
     use std::sync::Mutex;
-    use std::sync::atomic::AtomicBool;
-    use std::time::Instant;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
 
     const LONG: Duration = Duration::from_secs(30);
 

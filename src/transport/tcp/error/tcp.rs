@@ -1,99 +1,14 @@
-//! Why a `Tcp` operation failed.
+//! Why a connect, a send or an open connection failed.
 
-use super::TcpAddress;
+use super::Misbehaviour;
 use crate::error::UsedAfterFork;
 use crate::name::PeerName;
 use crate::region::RegionId;
 use crate::state::Generation;
-use crate::transfer::TransferId;
 use crate::transport::frame::{Farewell, FrameError, VERSION};
-use crate::transport::{ErrorClass, TransportError};
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How long a caller should wait for room in a full outbound queue.
-const QUEUE_RETRY: Duration = Duration::from_millis(1);
-/// How long a dialer should wait for a place at a full acceptor.
-const FULL_RETRY: Duration = Duration::from_millis(100);
-
-/// Why a [`Tcp`](super::Tcp) was not made.
-#[non_exhaustive]
-#[derive(Debug, thiserror::Error)]
-pub enum BindError {
-    /// The address can't be resolved.
-    #[error("the address to listen on can't be resolved; write ip:port, like 127.0.0.1:0")]
-    Unresolvable(#[source] io::Error),
-    /// The address is reachable from other machines, and without a shared secret nobody who comes is authenticated. Give all
-    /// processes the same [`secret`](super::TcpBuilder::secret), or bind a loopback address.
-    #[error(
-        "{address} is not a loopback address: without a secret nobody is authenticated, so only loopback may be bound"
-    )]
-    NotLoopback {
-        /// The address.
-        address: SocketAddr,
-    },
-    /// The secret is so short that somebody who watches one handshake could find it by trying.
-    #[error("the secret has {len} bytes, at least {min} are needed, and they should be random")]
-    ShortSecret {
-        /// Its length.
-        len: usize,
-        /// The least.
-        min: usize,
-    },
-    /// It listens on every address of the machine, which is no address that a peer could dial. Say which one with
-    /// [`advertise`](super::TcpBuilder::advertise).
-    #[error("{address} stands for every address of this machine; say with advertise() which one peers dial")]
-    NothingToAdvertise {
-        /// The address to listen on.
-        address: SocketAddr,
-    },
-    /// A peer that dialled this would reach itself, or another process of its own machine.
-    #[error("{advertised} means another process on each machine; advertise an address that reaches this one")]
-    Unreachable {
-        /// What was to be advertised.
-        advertised: TcpAddress,
-    },
-    /// The operating system refused the address. Most often another process listens there.
-    #[error("can't listen on {address}; is another process listening there?")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the operating system said.
-        #[source]
-        source: io::Error,
-    },
-    /// The runtime has one thread: whoever blocks it would stop every connection. Give a multi-thread handle, or none.
-    #[error("the runtime given has a single thread; give the handle of a multi-thread runtime, or none")]
-    CurrentThreadRuntime,
-    /// The operating system gave no threads.
-    #[error("the transport's threads could not be started")]
-    Threads(#[source] io::Error),
-    /// The operating system has no memory to tell us of a `fork`.
-    #[error("no handler for forks could be registered")]
-    Fork(#[source] io::Error),
-    /// A keepalive that would find healthy peers dead.
-    #[error(
-        "a dead timeout of {dead_timeout:?} must be at least twice the interval, {interval:?}, which must not be 0"
-    )]
-    Keepalive {
-        /// Between pings.
-        interval: Duration,
-        /// Until a silent peer counts as dead.
-        dead_timeout: Duration,
-    },
-    /// A limit that must be at least one is zero, or is too large for the wire.
-    #[error("{limit} must be from 1 to {max}, not {given}")]
-    Limit {
-        /// Which.
-        limit: &'static str,
-        /// What was asked for.
-        given: usize,
-        /// The most.
-        max: usize,
-    },
-}
 
 /// Why a connect, a send or an open connection failed.
 #[non_exhaustive]
@@ -179,7 +94,7 @@ pub enum TcpError {
         actual: PeerName,
     },
     /// The peer takes only who shares its secret, and this process has none. Give both the same
-    /// [`secret`](super::TcpBuilder::secret).
+    /// [`secret`](crate::transport::tcp::TcpBuilder::secret).
     #[error("peer \"{peer}\" at {address} wants proof of a shared secret; give this process the same secret")]
     SecretMissing {
         /// The peer.
@@ -188,7 +103,7 @@ pub enum TcpError {
         address: Arc<str>,
     },
     /// This process wants proof of its secret, and the peer has none. Give both the same
-    /// [`secret`](super::TcpBuilder::secret).
+    /// [`secret`](crate::transport::tcp::TcpBuilder::secret).
     #[error("peer \"{peer}\" at {address} has no secret, and this process has one; give the peer the same secret")]
     SecretUnused {
         /// The peer.
@@ -213,7 +128,7 @@ pub enum TcpError {
         address: Arc<str>,
     },
     /// The address stands for every address of a machine; dialled, it reaches a process of this one. Use the address that
-    /// the peer's [`Tcp::address`](super::Tcp::address) says.
+    /// the peer's [`Tcp::address`](crate::transport::tcp::Tcp::address) says.
     #[error("peer \"{peer}\": {address} is no address of one machine; use the one that the peer advertises")]
     Wildcard {
         /// The peer.
@@ -222,7 +137,7 @@ pub enum TcpError {
         address: Arc<str>,
     },
     /// The address is on another machine, and without a shared secret nobody there is authenticated. Give all processes the
-    /// same [`secret`](super::TcpBuilder::secret).
+    /// same [`secret`](crate::transport::tcp::TcpBuilder::secret).
     #[error("peer \"{peer}\" at {address} is not on this machine; give both processes the same secret first")]
     NotLoopback {
         /// The peer.
@@ -299,7 +214,7 @@ pub enum TcpError {
         #[source]
         source: Misbehaviour,
     },
-    /// The connection was cut by [`TcpConnection::cut`](super::TcpConnection::cut).
+    /// The connection was cut by [`TcpConnection::cut`](crate::transport::tcp::TcpConnection::cut).
     #[error("connection to peer \"{peer}\" at {address} was cut from this side")]
     Cut {
         /// The peer.
@@ -365,154 +280,13 @@ pub enum TcpError {
     UsedAfterFork(#[from] UsedAfterFork),
 }
 
-impl TcpError {
-    /// No socket was opened, or its host was not found.
-    pub(super) fn not_opened(peer: PeerName, address: Arc<str>, source: io::Error, unresolvable: bool) -> Self {
-        match () {
-            () if is_local(&source) => TcpError::NoSocket { peer, address, source },
-            () if unresolvable => TcpError::Unresolvable { peer, address, source },
-            () => TcpError::Unreachable { peer, address, source },
-        }
-    }
-}
-
-/// What a peer did that no peer may do. Its connection is dropped.
-#[non_exhaustive]
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Misbehaviour {
-    /// Its bytes are not frames.
-    #[error(transparent)]
-    Frame(#[from] FrameError),
-    /// It ended in the middle of a frame.
-    #[error("the connection ended in the middle of a frame")]
-    Truncated,
-    /// It does not know the shared secret.
-    #[error("did not prove that it knows the shared secret")]
-    Unproven,
-    /// A frame that its side never sends.
-    #[error("a frame that this side never sends")]
-    WrongSide,
-    /// A frame about a transfer that does not run, or not in this direction.
-    #[error("transfer {} does not run", transfer.0)]
-    NoSuchTransfer {
-        /// The transfer.
-        transfer: TransferId,
-    },
-    /// A transfer was called over before its bytes had come through, or more came than it has.
-    #[error("transfer {} has another length than it said", transfer.0)]
-    WrongLength {
-        /// The transfer.
-        transfer: TransferId,
-    },
-    /// More transfers at once than one connection may run.
-    #[error("more than {limit} transfers at once")]
-    TooManyTransfers {
-        /// The most.
-        limit: usize,
-    },
-}
-
-impl TransportError for TcpError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            TcpError::NoSocket { .. }
-            | TcpError::TooLong { .. }
-            | TcpError::Length { .. }
-            | TcpError::NotRegistered { .. }
-            | TcpError::UsedAfterFork(_) => ErrorClass::Local,
-            TcpError::QueueFull { .. } => ErrorClass::Busy { retry_after: QUEUE_RETRY },
-            TcpError::Full { .. } => ErrorClass::Busy { retry_after: FULL_RETRY },
-            TcpError::Incompatible { .. }
-            | TcpError::VersionRefused { .. }
-            | TcpError::WrongName { .. }
-            | TcpError::SecretMissing { .. }
-            | TcpError::SecretUnused { .. }
-            | TcpError::WrongSecret { .. }
-            | TcpError::Unproven { .. }
-            | TcpError::Wildcard { .. }
-            | TcpError::NotLoopback { .. } => ErrorClass::Incompatible,
-            _ => ErrorClass::PeerBroken,
-        }
-    }
-
-    fn process_is_gone(&self) -> bool {
-        use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset};
-        match self {
-            TcpError::Unreachable { source, .. } | TcpError::Broken { source, .. } => {
-                matches!(source.kind(), ConnectionRefused | ConnectionReset | BrokenPipe)
-            }
-            TcpError::Ended { source: Some(source), .. } => source.process_is_gone(),
-            _ => false,
-        }
-    }
-
-    fn native_code(&self) -> Option<i64> {
-        match self {
-            TcpError::Unresolvable { source, .. }
-            | TcpError::Unreachable { source, .. }
-            | TcpError::NoSocket { source, .. }
-            | TcpError::Broken { source, .. } => source.raw_os_error().map(i64::from),
-            TcpError::Ended { source: Some(source), .. } => source.native_code(),
-            _ => None,
-        }
-    }
-}
-
-/// Whether an error of the operating system says that this side has run out of something. Every peer waits then, so nothing
-/// that one peer's address can bring about is among them. `EADDRNOTAVAIL` is not: it says that no address of this machine
-/// reaches that one, or that the ports towards it are used up. Ports are taken per destination, so that too stays with the
-/// peer, whose own backoff spares them.
-fn is_local(error: &io::Error) -> bool {
-    const ENFILE: i32 = 23;
-    const EMFILE: i32 = 24;
-    const ENOBUFS: i32 = 105;
-    error.kind() == io::ErrorKind::OutOfMemory || matches!(error.raw_os_error(), Some(ENFILE | EMFILE | ENOBUFS))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn peer() -> PeerName {
-        PeerName::new("prefill-0").unwrap()
-    }
-
-    #[test]
-    fn a_class_says_whose_fault_it_is() {
-        let (peer, address): (_, Arc<str>) = (peer(), "127.0.0.1:1".into());
-        let reset = TcpError::Broken {
-            peer: peer.clone(),
-            address: address.clone(),
-            source: io::Error::from_raw_os_error(104),
-        };
-        assert_eq!((reset.class(), reset.native_code()), (ErrorClass::PeerBroken, Some(104)));
-        let ended = TcpError::Ended { peer: peer.clone(), generation: Generation(3), source: Some(Arc::new(reset)) };
-        assert_eq!((ended.class(), ended.native_code()), (ErrorClass::PeerBroken, Some(104)));
-        assert!(ended.process_is_gone());
-        let full = TcpError::QueueFull { peer: peer.clone(), limit: 1 };
-        assert!(matches!(full.class(), ErrorClass::Busy { .. }) && !full.process_is_gone());
-        let name = TcpError::WrongName { actual: peer.clone(), peer, address };
-        assert_eq!((name.class(), name.native_code()), (ErrorClass::Incompatible, None));
-        assert!(is_local(&io::Error::from_raw_os_error(24)) && !is_local(&io::Error::from_raw_os_error(111)));
-    }
-
-    #[test]
-    fn an_address_that_this_machine_has_no_source_for_is_that_peers_fault_alone() {
-        const EADDRNOTAVAIL: i32 = 99;
-        let source = io::Error::from_raw_os_error(EADDRNOTAVAIL);
-        assert_eq!(source.kind(), io::ErrorKind::AddrNotAvailable);
-        let error = TcpError::not_opened(peer(), "[2001:db8::1]:7000".into(), source, false);
-        assert_eq!((error.class(), error.native_code()), (ErrorClass::PeerBroken, Some(99)));
-        for out_of in [12, 23, 24, 105] {
-            let source = io::Error::from_raw_os_error(out_of);
-            let error = TcpError::not_opened(peer(), "127.0.0.1:7000".into(), source, false);
-            assert_eq!(error.class(), ErrorClass::Local, "{error:?}");
-        }
-    }
-
     #[test]
     fn a_message_names_the_peer_and_what_to_do() {
-        let error = TcpError::Full { peer: peer(), address: "127.0.0.1:1".into() };
+        let error = TcpError::Full { peer: PeerName::new("prefill-0").unwrap(), address: "127.0.0.1:1".into() };
         assert_eq!(
             error.to_string(),
             "peer \"prefill-0\" at 127.0.0.1:1 takes no more connections; raise its max_inbound"

@@ -5,6 +5,8 @@
 //! 2. After the call nobody is admitted on a generation that was retired. It asks for one connect by itself, and who waits
 //!    gets the outcome of that.
 //! 3. A generation that somebody reported is left to the report, a life that ends meanwhile to its end.
+//!
+//! No model inserts meanwhile: that is a call of the table, of which the caller lets none run.
 
 use crate::explore;
 use crate::wire::{Here, World};

@@ -27,6 +27,8 @@ pub(crate) struct Log {
     pub(crate) alive: AtomicU64,
     /// Each generation that was asked, once per native call.
     probed: Mutex<Vec<Generation>>,
+    /// Of those, how many came to an answer: the table catches what a failed check panics with.
+    answered: AtomicUsize,
     /// As whom connects introduce us.
     process: AtomicU64,
     /// Posted and not completed.
@@ -51,6 +53,7 @@ impl Log {
             natives: Mutex::default(),
             alive: AtomicU64::new(0),
             probed: Mutex::default(),
+            answered: AtomicUsize::new(0),
             process: AtomicU64::new(0),
             posted: Mutex::default(),
             registered: AtomicBool::new(false),
@@ -174,9 +177,9 @@ impl Transport for Wire {
     }
 
     fn probe(&self, cx: &ProbeContext, connection: &Connection) -> Liveness {
-        connection.memory.with(|_| ());
-        assert_eq!(connection.generation, cx.generation, "asked another generation's connection");
         self.log.probed.lock().unwrap().push(cx.generation);
+        connection.memory.with(|_| ());
+        self.log.answered.fetch_add(1, SeqCst);
         match self.log.alive.load(SeqCst) == cx.generation.0 {
             true => Liveness::Alive,
             false => Liveness::Dead,
@@ -322,6 +325,8 @@ impl World {
         let Some(World { table, peer, log }) = Arc::into_inner(self) else { panic!("a thread is not over") };
         drop(peer);
         table.end();
+        let probed = log.probed.lock().unwrap().len();
+        assert_eq!(log.answered.load(SeqCst), probed, "a connection was closed under a probe");
         assert_eq!(log.open_connections(), 0, "a connection was lost");
     }
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The loom models against the real code.
-#   ci/loom.sh                      runs every model
+#   ci/loom.sh                      lints what only models compile, runs every model
+#   ci/loom.sh NAME...              runs the models whose names have it
 #   ci/loom.sh --mutants            applies each of loom-tests/mutants in turn; the model it names must fail
 #   ci/loom.sh --mutants NAME...    the same for these only
 # A mutant that no longer applies, does not compile, or makes its model run out of time is an error, not a pass.
@@ -21,6 +22,8 @@ models() {
 }
 
 if [ "${1:-}" != --mutants ]; then
+    # Here and not in check.sh, whose builds are without the models' cfg and would share nothing with this one.
+    [ $# -gt 0 ] || cargo clippy --profile loom --no-default-features --test loom -- -D warnings
     if [ "$(models -- --list "$@" | grep -c ': test$')" -eq 0 ]; then
         echo "no model has a name like that: $*" >&2
         exit 2

@@ -5,11 +5,11 @@ use loom::thread;
 use peerage::__internal::{Model, enter, use_stripe};
 use peerage::{
     Address, Capabilities, Clock, CloseContext, CloseReason, Closed, Completion, ConnectContext, Connected, DataPlane,
-    ErrorClass, Generation, GrantBook, Inbox, Incarnation, Lease, Peer, PeerName, Phase, Post, Region, RemoteSlice,
-    Reported, TransferId, Transport, TransportError,
+    ErrorClass, Generation, GrantBook, Heartbeat, Inbox, Incarnation, Lease, Liveness, Peer, PeerName, Phase, Post,
+    ProbeContext, Region, RemoteSlice, Reported, TransferId, Transport, TransportError,
 };
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 /// What the transport did. Counted by atomics that loom does not see, so counting orders nothing in a model.
@@ -23,6 +23,14 @@ pub(crate) struct Log {
     pub(crate) reports_early: AtomicBool,
     /// Those threads, and what their reports did.
     pub(crate) natives: Mutex<Vec<thread::JoinHandle<Reported>>>,
+    /// The generation that answers a probe; the others are silent.
+    pub(crate) alive: AtomicU64,
+    /// Each generation that was asked, once per native call.
+    probed: Mutex<Vec<Generation>>,
+    /// Of those, how many came to an answer: the table catches what a failed check panics with.
+    answered: AtomicUsize,
+    /// As whom connects introduce us.
+    process: AtomicU64,
     /// Posted and not completed.
     pub(crate) posted: Mutex<Vec<Completion>>,
     registered: AtomicBool,
@@ -43,6 +51,10 @@ impl Log {
             fails: AtomicBool::new(false),
             reports_early: AtomicBool::new(false),
             natives: Mutex::default(),
+            alive: AtomicU64::new(0),
+            probed: Mutex::default(),
+            answered: AtomicUsize::new(0),
+            process: AtomicU64::new(0),
             posted: Mutex::default(),
             registered: AtomicBool::new(false),
             pages: UnsafeCell::new(()),
@@ -55,6 +67,10 @@ impl Log {
 
     pub(crate) fn open_connections(&self) -> usize {
         self.opened.load(SeqCst) - self.closed.load(SeqCst)
+    }
+
+    pub(crate) fn was_probed(&self, generation: Generation) -> bool {
+        self.probed.lock().unwrap().contains(&generation)
     }
 
     /// The most connections that were open at once.
@@ -76,6 +92,7 @@ pub(crate) struct Wire {
 pub(crate) struct Connection {
     to: PeerName,
     generation: Generation,
+    introduced: Incarnation,
     /// Read by each use, written by the close: loom reports a use that is not ordered before it.
     memory: UnsafeCell<()>,
     log: Arc<Log>,
@@ -148,7 +165,8 @@ impl Transport for Wire {
         self.log.opened.fetch_add(1, SeqCst);
         self.log.most_open.fetch_max(self.log.open_connections(), SeqCst);
         let (to, log) = (cx.name().clone(), self.log.clone());
-        let connection = Connection { to, generation: cx.generation(), memory: UnsafeCell::new(()), log };
+        let introduced = Incarnation(log.process.load(SeqCst));
+        let connection = Connection { to, generation: cx.generation(), introduced, memory: UnsafeCell::new(()), log };
         let named = self.capabilities.contains(Capabilities::UPDATES_IN_PLACE);
         Ok(Connected { connection, incarnation: named.then_some(PROCESS) })
     }
@@ -156,6 +174,20 @@ impl Transport for Wire {
     fn disconnect(&self, _cx: &CloseContext, connection: Connection, _why: CloseReason) -> Closed<Connection> {
         drop(connection);
         Closed::Released
+    }
+
+    fn probe(&self, cx: &ProbeContext, connection: &Connection) -> Liveness {
+        self.log.probed.lock().unwrap().push(cx.generation);
+        connection.memory.with(|_| ());
+        self.log.answered.fetch_add(1, SeqCst);
+        match self.log.alive.load(SeqCst) == cx.generation.0 {
+            true => Liveness::Alive,
+            false => Liveness::Dead,
+        }
+    }
+
+    fn new_incarnation(&self) -> Option<Incarnation> {
+        Some(Incarnation(self.log.process.fetch_add(1, SeqCst) + 1))
     }
 }
 
@@ -211,6 +243,11 @@ pub(crate) struct World {
 impl World {
     /// The peer is Idle. Without `OVERLAP` its next connection is made in the same bay.
     pub(crate) fn new(capabilities: Capabilities, stripes: usize) -> Self {
+        Self::with_heartbeat(capabilities, stripes, None)
+    }
+
+    /// The same where the table asks whether its peers are alive.
+    pub(crate) fn with_heartbeat(capabilities: Capabilities, stripes: usize, heartbeat: Option<Heartbeat>) -> Self {
         let log = Arc::new(Log::new());
         let wire = Wire {
             capabilities,
@@ -219,18 +256,21 @@ impl World {
             inbox: Inbox::new(Clock::manual()),
             grants: GrantBook::new(Clock::manual()),
         };
-        let table = Model::new(wire, stripes);
+        let table = Model::with_heartbeat(wire, stripes, heartbeat);
         let peer = table.table().insert("p", Here).expect("inserted");
         World { table, peer, log }
     }
 
     /// The peer is Ready; answers its generation too.
     pub(crate) fn ready(capabilities: Capabilities, stripes: usize) -> (Arc<Self>, Generation) {
-        let world = Self::new(capabilities, stripes);
-        world.ask();
-        world.table.run();
-        let generation = world.peer.generation();
-        (Arc::new(world), generation)
+        Self::new(capabilities, stripes).into_ready()
+    }
+
+    pub(crate) fn into_ready(self) -> (Arc<Self>, Generation) {
+        self.ask();
+        self.table.run();
+        let generation = self.peer.generation();
+        (Arc::new(self), generation)
     }
 
     /// An attempt of the peer has been elected; who runs it connects.
@@ -262,6 +302,11 @@ impl World {
         enter(&self.peer).map(|lease| use_lease(&lease, "p"))
     }
 
+    /// As whom the peer's current connection has introduced us.
+    pub(crate) fn introduced(&self) -> Option<Incarnation> {
+        enter(&self.peer).map(|lease| lease.connection().introduced)
+    }
+
     /// A thread that sends once, on `stripe`.
     pub(crate) fn sender(self: &Arc<Self>, stripe: u32) -> thread::JoinHandle<Option<Generation>> {
         let world = self.clone();
@@ -280,6 +325,8 @@ impl World {
         let Some(World { table, peer, log }) = Arc::into_inner(self) else { panic!("a thread is not over") };
         drop(peer);
         table.end();
+        let probed = log.probed.lock().unwrap().len();
+        assert_eq!(log.answered.load(SeqCst), probed, "a connection was closed under a probe");
         assert_eq!(log.open_connections(), 0, "a connection was lost");
     }
 }

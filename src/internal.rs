@@ -13,7 +13,7 @@ use crate::gate;
 use crate::lease::Lease;
 use crate::name::PeerId;
 use crate::peer::Peer;
-use crate::policy::Backoff;
+use crate::policy::{Backoff, Heartbeat};
 use crate::ready;
 use crate::record::{self, Record};
 use crate::shared::Shared;
@@ -37,9 +37,14 @@ pub struct Model<T: Transport> {
 impl<T: Transport> Model<T> {
     /// A table with gates of `stripes` stripes, no backoff, and a clock that stands still.
     pub fn new(transport: T, stripes: usize) -> Self {
+        Self::with_heartbeat(transport, stripes, None)
+    }
+
+    /// The same where peers are asked whether they are alive.
+    pub fn with_heartbeat(transport: T, stripes: usize, heartbeat: Option<Heartbeat>) -> Self {
         let backoff = Backoff { base: Duration::ZERO, cap: Duration::ZERO, min_stable: Duration::ZERO };
-        let config =
-            Config { stripes, max_concurrent_connects: 1, max_stuck: 1, backoff, breaker: None, ..Config::default() };
+        let limits = Config { stripes, max_concurrent_connects: 1, max_stuck: 1, ..Config::default() };
+        let config = Config { backoff, breaker: None, heartbeat, ..limits };
         let shared = Shared::new(transport, config, Clock::manual(), 1);
         let driver = Mutex::new(Driver::new(shared.clone()));
         Model { table: PeerTable::new(shared.clone()), shared, driver }
@@ -84,6 +89,11 @@ impl<T: Transport> Model<T> {
     /// The next attempt, to be run.
     pub fn attempt(&self) -> Option<Box<dyn FnOnce() + Send>> {
         self.shared.connectors.next_job()
+    }
+
+    /// The next heartbeat's probe, to be run.
+    pub fn beat(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        self.shared.beaters.next_job()
     }
 
     /// Runs the next attempt; answers whether there was one.

@@ -74,7 +74,7 @@ impl Cluster {
 
     /// Parts from all peers. The threads that make requests end with the process.
     pub(crate) fn end(self) {
-        match self.table.shutdown(Instant::now() + Duration::from_secs(2)).wait() {
+        match self.table.shutdown(Instant::now() + Duration::from_secs(5)).wait() {
             Ok(report) if report.is_clean() => {}
             Ok(report) => eprintln!("status: not everything was given back: {report:?}"),
             Err(error) => eprintln!("status: {error}"),

@@ -73,12 +73,13 @@ async fn run(listen: SocketAddr) -> Result<(), Box<dyn Error + Send + Sync>> {
     let cluster = Cluster::start()?;
     let routes = routes::router(cluster.table().clone(), metrics.clone());
 
+    let told_to_end = told_to_end()?;
     writeln!(std::io::stdout(), "http://{address}/")?;
     tokio::select! {
         served = axum::serve(listener, routes) => served?,
         // A page that is open would keep a graceful end waiting for ever: its events have no end.
-        told = told_to_end() => told?,
-        _ = upkeep(&metrics) => {}
+        () = told_to_end => {}
+        () = upkeep(&metrics) => {}
     }
     tokio::task::spawn_blocking(move || cluster.end()).await?;
     Ok(())
@@ -101,17 +102,24 @@ async fn upkeep(metrics: &PrometheusHandle) {
     }
 }
 
-async fn told_to_end() -> std::io::Result<()> {
+/// From the call on, not only once it is awaited.
+fn told_to_end() -> std::io::Result<impl Future<Output = ()>> {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
         let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        Ok(())
+        Ok(async move {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        })
     }
-    #[cfg(not(unix))]
-    tokio::signal::ctrl_c().await
+    #[cfg(windows)]
+    {
+        let mut interrupt = tokio::signal::windows::ctrl_c()?;
+        Ok(async move {
+            interrupt.recv().await;
+        })
+    }
 }

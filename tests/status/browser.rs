@@ -1,5 +1,5 @@
 //! A headless Chromium, told what to do by its DevTools protocol: JSON messages that end with a zero byte, over its
-//! descriptors 3 (to it) and 4 (from it).
+//! descriptors 3 (to it) and 4 (from it). It ends, with its own children, when these are closed.
 
 use crate::server::PATIENCE;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Set where the browser has to be there, as in CI.
 const REQUIRED: &str = "PEERAGE_STATUS_BROWSER";
@@ -31,7 +31,7 @@ const FLAGS: [&str; 12] = [
 /// One tab. What went wrong in it is kept.
 pub(crate) struct Browser {
     child: Child,
-    to: ChildStdin,
+    to: Option<ChildStdin>,
     from: Receiver<Value>,
     profile: PathBuf,
     session: Option<String>,
@@ -64,7 +64,7 @@ impl Browser {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let (to, out) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let (to, out) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
         let (heard, from) = channel();
         std::thread::spawn(move || {
             for message in out.split(0).map_while(Result::ok) {
@@ -95,7 +95,7 @@ impl Browser {
         if let Some(session) = &self.session {
             message["sessionId"] = json!(session);
         }
-        let to = &mut self.to;
+        let to = self.to.as_mut().unwrap();
         to.write_all(format!("{message}\0").as_bytes()).and_then(|()| to.flush()).expect("the browser listens");
         let give_up = Instant::now() + PATIENCE;
         loop {
@@ -145,7 +145,12 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // its own children end when they lose it
+        self.to = None;
+        let give_up = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < give_up && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.profile);
     }

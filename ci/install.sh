@@ -6,11 +6,16 @@
 #   ci/install.sh chromium   that alone
 set -euo pipefail
 
-# Debian's package $1, which brings a command of that name.
+# Debian's package $1, which brings a command of that name; nothing if that or one of the other commands is here.
 debian() {
-    if command -v "$1" >/dev/null; then
-        "$1" --version
-    elif command -v apt-get >/dev/null; then
+    local name
+    for name in "$@"; do
+        if command -v "$name" >/dev/null; then
+            "$name" --version
+            return
+        fi
+    done
+    if command -v apt-get >/dev/null; then
         local as_root=()
         [ "$(id -u)" -eq 0 ] || as_root=(sudo)
         "${as_root[@]}" apt-get update
@@ -22,7 +27,7 @@ debian() {
 }
 
 if [ "${1:-}" = chromium ]; then
-    debian chromium
+    debian chromium chromium-browser google-chrome
     exit
 fi
 if cargo +nightly --version >/dev/null 2>&1; then
@@ -38,4 +43,4 @@ for tool in cargo-fuzz cargo-mutants; do
     fi
 done
 debian valgrind
-debian chromium
+debian chromium chromium-browser google-chrome

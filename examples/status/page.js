@@ -146,7 +146,7 @@ function show(table) {
   const many = (word) => table.peers.filter((peer) => peer.phase === word).length;
   at("phases").replaceChildren(...PHASES.map((word) => element("li", "", phase(word), ` ${many(word)}`)));
   const totals = [
-    ["Generations", table.generations],
+    ["Elections won", table.generations],
     ["Reports", table.reports],
     ["Late reports", table.stale_reports],
     ["Stuck connects", table.stuck_connects, true],

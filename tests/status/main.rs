@@ -12,7 +12,7 @@ use browser::Browser;
 use serde_json::{Value, json};
 use server::{BUILT, Server, example, wait_for};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 
 const HOSTILE: &str = "<script>document.title = 'taken over'</script>";
 const RESTARTS: &str = "prefill-1";
@@ -145,9 +145,10 @@ fn it_ends_well_when_it_is_told_to_though_a_page_is_open() {
     use rustix::process::Signal;
     for signal in [Signal::INT, Signal::TERM] {
         let mut server = Server::start("127.0.0.1:0");
-        let events = BufReader::new(server.ask("/events"));
-        assert!(events.lines().any(|line| line.unwrap().starts_with("data: ")));
+        let mut open = BufReader::new(server.ask("/events"));
+        assert!(open.by_ref().lines().any(|line| line.unwrap().starts_with("data: ")));
         assert_eq!(server.signal(signal).code(), Some(0), "{signal:?}");
+        drop(open);
     }
 }
 

@@ -60,6 +60,7 @@ impl Browser {
             .arg(program)
             .args(FLAGS)
             .arg(format!("--user-data-dir={}", profile.display()))
+            .env("XDG_CONFIG_HOME", &profile) // what it keeps of crashes, too
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -38,6 +38,14 @@ failover *args:
 storm:
     PEERAGE_STORM_PEERS=10000 PEERAGE_STORM_CALLERS=1000 cargo test --release --test storm -- --nocapture --test-threads 1
 
+# A live page of a table, at the address it prints.
+status *args:
+    cargo run --example status --features serde,metrics -- {{args}}
+
+# What other systems and people see of a table, in a browser too.
+seen:
+    ci/seen.sh
+
 # Plans of process faults; `just faults mute` walks through those whose name has it, `just faults --soak` kills 1,000 times.
 faults *args:
     ci/faults.sh {{args}}

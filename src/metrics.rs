@@ -25,8 +25,8 @@
 //! | `peerage_reports_total` | counter | `answer`: `failed`, `stale` | reports that failed a generation, and those that came late |
 //!
 //! No metric has the peer's name: a fleet would make thousands of series. `docs/grafana.json` in the repository is a dashboard
-//! of all of them. Several tables of one process record into the same metrics, over each other: give each a recorder of its
-//! own, by `metrics::with_local_recorder` around [`record`].
+//! of all of them, and `examples/status` serves them to Prometheus. Several tables of one process record into the same
+//! metrics, over each other: give each a recorder of its own, by `metrics::with_local_recorder` around [`record`].
 
 use crate::events::Change;
 use crate::state::Phase;

@@ -604,4 +604,16 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_farewell_is_known_by_its_number_and_a_new_one_is_a_farewell_all_the_same() {
+        use Farewell::{Failed, Other, Removed, Shutdown};
+        let known = [Other, Shutdown, Removed, Failed];
+        for farewell in known {
+            assert_eq!(Farewell::from_code(farewell as u8), farewell);
+        }
+        assert_eq!([4, 200, 255].map(Farewell::from_code), [Other; 3]);
+        let said: std::collections::HashSet<_> = known.map(|farewell| farewell.to_string()).into_iter().collect();
+        assert_eq!(said.len(), known.len(), "each reads differently: {said:?}");
+    }
 }

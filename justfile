@@ -82,3 +82,5 @@ nightly:
     ci/sanitizers.sh
     ci/faults.sh --soak
     ci/mutants.sh
+    PEERAGE_MODEL_CASES=5000 cargo test --release --test model
+    PEERAGE_CHURN_SECONDS=600 cargo test --release --test churn

@@ -12,13 +12,16 @@ if [ "${1:-}" = --json ]; then
     : >"$json"
 fi
 command -v valgrind >/dev/null || {
-    echo 'valgrind is not installed' >&2
+    echo 'valgrind is not installed: ci/install.sh valgrind' >&2
     exit 1
 }
 
 program=$(cargo bench --bench hotpath --no-run --message-format=json |
     sed -n 's/.*"name":"hotpath".*"executable":"\([^"]*\)".*/\1/p')
-[ -x "$program" ]
+[ -x "$program" ] || {
+    echo 'the benchmark hotpath was not built' >&2
+    exit 1
+}
 
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT

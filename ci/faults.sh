@@ -9,8 +9,9 @@ if [ "${1:-}" = --soak ]; then
   case $cycles in '' | *[!0-9]*) echo "usage: ci/faults.sh [PLAN...] | --soak [N]" >&2; exit 2 ;; esac
   PEERAGE_FAULTS_SOAK=$cycles exec cargo test --test faults soak::soak -- --exact --nocapture
 fi
-if [ "$(cargo test --test faults -- --list "$@" | grep -c ': test$')" -eq 0 ]; then
+listed=$(cargo test --test faults -- --list "$@")
+grep -q ': test$' <<<"$listed" || {
   echo "no plan has a name like that: $*" >&2
   exit 2
-fi
+}
 exec cargo test --test faults -- --show-output "$@"

@@ -24,10 +24,11 @@ models() {
 if [ "${1:-}" != --mutants ]; then
     # Here and not in check.sh, whose builds are without the models' cfg and would share nothing with this one.
     [ $# -gt 0 ] || cargo clippy --profile loom --no-default-features --test loom -- -D warnings
-    if [ "$(models -- --list "$@" | grep -c ': test$')" -eq 0 ]; then
+    listed=$(models -- --list "$@")
+    grep -q ': test$' <<<"$listed" || {
         echo "no model has a name like that: $*" >&2
         exit 2
-    fi
+    }
     models -- --test-threads 2 "$@"
     exit
 fi

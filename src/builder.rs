@@ -236,6 +236,9 @@ impl<T: Transport> Builder<T> {
     ///
     /// # Errors
     /// [`BuildError`] if a setting makes no sense, or the system gives no thread or no memory to notice forks.
+    ///
+    /// # Panics
+    /// If the operating system gives no random bytes, which it does once booted.
     pub fn build(self) -> Result<PeerTable<T>, BuildError> {
         let Config { stripes, max_concurrent_connects, max_connects_per_second, .. } = self.config;
         let Config { max_concurrent_closes, max_peers, max_waiters_per_peer, .. } = self.config;

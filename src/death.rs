@@ -1,7 +1,8 @@
 //! The end of a driver by a panic, which is a bug of this crate: nothing moves any more, so whoever waits is told, and whoever
 //! comes to wait.
 //!
-//! The death is marked first; then a walk takes those who have joined a peer, a removal, the list of shutdowns or that of probes.
+//! The death is marked first; then a walk takes those who have joined a peer, a removal, the list of shutdowns or that of
+//! probes, and who waits for the deadline of a transfer or of a cancel.
 //! Who joins later looks at the mark after the joining.
 
 use crate::cancel::Cancelled;
@@ -55,7 +56,7 @@ pub(crate) fn tell_who_waits<T: Transport>(
 impl<T: Transport> Shared<T> {
     /// Before its waiters are told.
     pub(crate) fn mark_driver_dead(&self) {
-        // The fence below orders it; by itself, for who joined nothing, it publishes nothing, and Relaxed would do.
+        // ord! Release: the fence below orders it; by itself, for who joined nothing, it publishes nothing, and Relaxed would do.
         self.driver_died.store(true, Ordering::Release);
         // ord! SeqCst fence between the mark and the walk over the peers; an insert begins a life, and who joins it fences
         //      and looks at the mark: the walk comes upon the life, or the joiner sees the mark. Two locations, so no pair of
@@ -76,6 +77,7 @@ impl<T: Transport> Shared<T> {
 
     /// The same for who joined nothing: an answer of a moment.
     pub(crate) fn is_driver_dead(&self) -> bool {
+        // ord! Acquire is more than it needs: nothing is read on the strength of it. Who joined something fences before.
         self.driver_died.load(Ordering::Acquire)
     }
 }

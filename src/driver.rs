@@ -386,6 +386,8 @@ mod death {
         let early = given_up.cancel(deadline);
         peer.slot().tell(DRAINED); // of a bay that is not closing
         assert_eq!(late.wait(deadline), Some(Outcome::Unknown));
+        let later = lease.write_until(&local, grant.remote(), deadline).unwrap();
+        assert_eq!(later.wait(deadline), Some(Outcome::Unknown));
         let told = |cancel: crate::cancel::Cancel| {
             let (tell, told) = std::sync::mpsc::channel();
             thread::spawn(move || tell.send(cancel.wait()));

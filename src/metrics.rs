@@ -21,7 +21,7 @@
 //! | `peerage_stuck_connects` | gauge | | native connects that run beyond their attempt's deadline |
 //! | `peerage_stuck_closes` | gauge | | native closes that run beyond `close_timeout` |
 //! | `peerage_leaked_connections_total` | counter | | connections that the native side did not take back |
-//! | `peerage_elections_total` | counter | | generations drawn, each for one attempt |
+//! | `peerage_elections_total` | counter | | elections won, each for one attempt |
 //! | `peerage_reports_total` | counter | `answer`: `failed`, `stale` | reports that failed a generation, and those that came late |
 //!
 //! No metric has the peer's name: a fleet would make thousands of series. `docs/grafana.json` in the repository is a dashboard
@@ -53,7 +53,7 @@ pub fn describe() {
     describe_gauge!("peerage_stuck_connects", Unit::Count, "Native connects beyond their attempt's deadline");
     describe_gauge!("peerage_stuck_closes", Unit::Count, "Native closes beyond close_timeout");
     describe_counter!("peerage_leaked_connections_total", Unit::Count, "Connections the native side did not take back");
-    describe_counter!("peerage_elections_total", Unit::Count, "Generations drawn, each for one attempt");
+    describe_counter!("peerage_elections_total", Unit::Count, "Elections won, each for one attempt");
     describe_counter!(
         "peerage_reports_total",
         Unit::Count,
@@ -83,7 +83,7 @@ pub fn record<T: Transport>(table: &PeerTable<T>) {
     gauge!("peerage_stuck_connects").set(snapshot.stuck_connects as f64);
     gauge!("peerage_stuck_closes").set(snapshot.stuck_closes as f64);
     counter!("peerage_leaked_connections_total").absolute(snapshot.leaked);
-    counter!("peerage_elections_total").absolute(snapshot.generations);
+    counter!("peerage_elections_total").absolute(snapshot.elections);
     counter!("peerage_reports_total", "answer" => "failed").absolute(snapshot.reports);
     counter!("peerage_reports_total", "answer" => "stale").absolute(snapshot.stale_reports);
 }

@@ -61,8 +61,8 @@ impl Pool {
         })
     }
 
-    /// Runs `job` when there is a place. `id` is not that of a waiting or running job. Never waits. False: the system
-    /// refused the pool's first thread, and the driver must be woken to try again.
+    /// Runs `job` when there is a place. `id` is not that of a waiting or running job. Never waits. False: no
+    /// thread will take it, because the system refused one, and the driver must be woken to try again.
     pub(crate) fn submit(self: &Arc<Self>, id: u64, job: Job) -> bool {
         #[cfg(peerage_loom)]
         let _handed_over = self.handed_over.lock();

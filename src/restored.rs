@@ -2,7 +2,6 @@
 
 use crate::error::{IncarnationError, UsedAfterFork};
 use crate::name::Incarnation;
-use crate::slot::SlotRef;
 use crate::slow::locked;
 use crate::sync::caught;
 use crate::table::PeerTable;
@@ -37,7 +36,7 @@ impl<T: Transport> PeerTable<T> {
             new.map_err(|message| IncarnationError::Panicked { message })?.ok_or(IncarnationError::Unsupported)?;
         shared.stir(new.0);
         // After the transport: an attempt that introduced us as we were has begun, and is retired here.
-        for slot in shared.slab.places().filter_map(|slot| SlotRef::upgrade(slot, slot.id().version)) {
+        for slot in shared.slab.lives() {
             locked(&slot, |lane| lane.renew());
         }
         Ok(new)

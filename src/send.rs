@@ -11,7 +11,7 @@ use crate::registration::Registration;
 use crate::slot::SlotRef;
 use crate::state::Word;
 use crate::sync::{AtomicUsize, Ordering, caught, fence};
-use crate::transfer::{Post, RemoteSlice, Transfer, TransferKind};
+use crate::transfer::{Outcome, Post, RemoteSlice, Transfer, TransferKind};
 use crate::transport::{DataPlane, ErrorClass, TransportError};
 use crate::visit::At;
 use std::sync::Arc;
@@ -118,6 +118,10 @@ impl<T: DataPlane> Lease<T> {
         let (post, transfer) = Post::new(kind, local.clone(), remote, Some(Box::new(held)), home.clock.clone());
         if slot.in_flight.add(self.bay(), transfer.core(), deadline, home.config.stalled_after.is_some()) {
             slot.tell(LOOK);
+        }
+        // Looked at after the timer is set: either the driver's end has seen it, or this sees that it died.
+        if deadline.is_some() && home.driver_died() {
+            transfer.core().end(Outcome::Unknown);
         }
         match caught(|| home.transport.post(self.connection(), post)) {
             Ok(Ok(())) => Ok(transfer),

@@ -28,8 +28,9 @@ const UNASKED: Duration = Duration::from_secs(1);
 
 impl<T: Transport> PeerTable<T> {
     /// Ends the table: no insert, lease or grant from here on; leases and transfers may finish until `deadline`;
-    /// connections are closed, then regions that nothing uses are deregistered. The future resolves by then (50 ms later if
-    /// the native side hangs while it deregisters) and says what was left. May be called again, by anybody; dropping the future cancels nothing.
+    /// connections are closed, then regions that nothing uses are deregistered. The future resolves by then, by the table's
+    /// clock (50 ms later if the native side hangs while it deregisters), and says what was left. May be called again, by
+    /// anybody; dropping the future cancels nothing. Takes the mutex of each peer in turn; never waits for a native call.
     pub fn shutdown(&self, deadline: Instant) -> Shutdown {
         let shared = self.shared();
         let cell = Arc::new(Cell::new());
@@ -54,7 +55,7 @@ impl<T: Transport> PeerTable<T> {
 pub struct Shutdown(Pending<ShutdownReport>);
 
 impl Shutdown {
-    /// Blocks this thread until the shutdown's deadline at the latest.
+    /// Blocks this thread until the shutdown's deadline at the latest, or 50 ms longer where a native deregistration hangs.
     ///
     /// # Errors
     /// [`WouldDeadlock`] on a thread of a table; the shutdown goes on.
@@ -78,7 +79,7 @@ pub struct ShutdownReport {
     pub leaked_leases: Vec<(PeerName, u64)>,
     /// Peers whose native connect has not returned.
     pub stuck_connects: Vec<PeerName>,
-    /// Connections that the native side refused to close, ever.
+    /// Connections, and stages of connections, that the native side did not take back, since the table was built.
     pub leaked_connections: u64,
     /// Peers with transfers that are not quiescent, and how many.
     pub quarantined: Vec<(PeerName, u64)>,

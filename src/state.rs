@@ -6,7 +6,7 @@
 //! | from → to | by |
 //! |---|---|
 //! | Idle, Failed(g) → Connecting(g′) | election, under the slot's mutex |
-//! | Ready(g), Connecting(g) → Failed(g) | a report that names g: the only bare CAS; ticket's failure, expiry, update, silence: under the mutex |
+//! | Ready(g), Connecting(g) → Failed(g) | a report that names g: the only bare CAS; ticket's failure, expiry, update, new incarnation, silence: under the mutex |
 //! | Connecting(g) → Ready(g, bay) | publish, under the mutex |
 //! | any but Removed → Removing → Removed | remover; the lane. Removed is terminal for the slot's life |
 //!
@@ -40,7 +40,7 @@ impl fmt::Debug for Generation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Phase {
-    /// Inserted, never asked for.
+    /// Inserted; no attempt has begun yet.
     Idle = 0,
     /// An attempt runs; exactly one owner connects.
     Connecting = 1,

@@ -17,7 +17,7 @@ impl<T: Transport> PeerTable<T> {
     /// counts of the next; the list is not of one moment.
     pub fn snapshot(&self) -> Snapshot {
         let shared = self.shared();
-        let [generations, elections_without_connect, reports, stale_reports, leaked] = shared.counters.read();
+        let [elections, elections_without_connect, reports, stale_reports, leaked] = shared.counters.read();
         let slots = shared.slab.lives();
         let kept: quarantine::Counts = shared.slab.places().map(|slot| slot.in_flight.quarantine.counts()).sum();
         Snapshot {
@@ -28,7 +28,7 @@ impl<T: Transport> PeerTable<T> {
             quarantined_grants: kept.grants,
             quarantined_bytes: kept.bytes,
             leaked,
-            generations,
+            elections,
             elections_without_connect,
             reports,
             stale_reports,
@@ -59,10 +59,10 @@ pub struct Snapshot {
     pub quarantined_grants: u64,
     /// Bytes of both.
     pub quarantined_bytes: u64,
-    /// Connections that the native side did not take back.
+    /// Connections, and stages of connections, that the native side did not take back, since the table was built.
     pub leaked: u64,
     /// Elections won: each drew one generation for one attempt.
-    pub generations: u64,
+    pub elections: u64,
     /// Elections whose attempt ended before its native connect was called.
     pub elections_without_connect: u64,
     /// Reports that failed the generation they named.

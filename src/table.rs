@@ -89,7 +89,7 @@ impl<T: Transport> PeerTable<T> {
         })
     }
 
-    /// A lease by id, for message headers and foreign callers: costs about a fifth more than one by handle. Never waits.
+    /// A lease by id, for message headers and foreign callers: costs a little more than one by handle. Never waits.
     ///
     /// # Errors
     /// [`NotReady`]; nothing was sent. `Reason::Unknown` if the id's peer is gone, or the id was never one.
@@ -150,6 +150,9 @@ impl<T: DataPlane> PeerTable<T> {
     ///
     /// # Errors
     /// [`GrantError`]; nothing is lent.
+    ///
+    /// # Panics
+    /// If the operating system gives no random bytes, which it does once booted.
     pub fn grant(&self, to: &Peer<T>, page: &Slice, access: Access) -> Result<Grant, GrantError> {
         let shared = self.shared();
         let (peer, region) = (to.name(), page.region().id());

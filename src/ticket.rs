@@ -87,8 +87,8 @@ impl<T: Transport> Ticket<T> {
         self.context.deadline()
     }
 
-    /// Whether nobody wants this connection any more: the attempt expired or was reported, or its peer got another address
-    /// or is being removed.
+    /// Whether nobody wants this connection any more: the attempt expired or was reported, its peer got another address or is
+    /// being removed, or this process took another boot id.
     pub fn is_cancelled(&self) -> bool {
         self.context.is_cancelled()
     }

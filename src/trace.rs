@@ -1,11 +1,11 @@
-//! The feature `tracing`: one event per transition, with target `peerage` and the fields `peer` and `generation`.
+//! The feature `tracing`: events for the beginning and the end of each generation and of each peer, with target `peerage` and the fields `peer` and `generation`.
 //!
 //! | message | level | when | more fields |
 //! |---|---|---|---|
 //! | `elected` | debug | an attempt to connect begins | |
 //! | `published` | info | the generation is Ready | `connect_seconds` |
 //! | `failed` | warn | an attempt failed, or the generation was reported | `reason`, `native_code`, `error`, `lasted_seconds` |
-//! | `retired` | info | a Ready generation ends without a failure: its address was replaced, or the peer is removed | `reason`, `lasted_seconds` |
+//! | `retired` | info | an attempt or a Ready generation ends without a failure: its address was replaced, this process took another boot id, or the peer is removed | `reason`, `lasted_seconds` |
 //! | `removed` | info | nothing of the peer is left | |
 
 use crate::error::Reason;
@@ -26,7 +26,7 @@ pub(crate) fn changed(change: &Change, error: Option<&str>) {
             let native_code = transition.native_code();
             warn!(target: TARGET, peer, generation, reason, native_code, error, lasted_seconds = lasted, "failed");
         }
-        (Some(Phase::Ready), _) => {
+        (Some(Phase::Ready | Phase::Connecting), _) => {
             info!(target: TARGET, peer, generation, reason, lasted_seconds = lasted, "retired");
         }
         (_, Phase::Removed) => info!(target: TARGET, peer, generation, "removed"),

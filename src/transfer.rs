@@ -354,7 +354,8 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Ends the transfer. The caller states that the local pages are no longer touched, whatever the outcome.
+    /// Ends the transfer. The caller states that the local pages are no longer touched, whatever the outcome. From any thread;
+    /// takes leaf locks, runs wakers of whoever waits, and may drop the transport: see [`Transport`](crate::Transport).
     pub fn complete(mut self, outcome: Outcome) {
         if let Some(core) = self.core.take() {
             core.advance(ENDED | QUIESCENT, Some(outcome));

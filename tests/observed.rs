@@ -56,7 +56,7 @@ fn a_snapshot_in_json_has_times_that_another_process_understands() {
         "quarantined_grants": 0,
         "quarantined_bytes": 0,
         "leaked": 0,
-        "generations": 1,
+        "elections": 1,
         "elections_without_connect": 0,
         "reports": 0,
         "stale_reports": 0,

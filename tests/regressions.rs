@@ -126,7 +126,7 @@ fn the_next_requests_after_a_disconnect_make_exactly_one_new_generation() {
     });
     assert_eq!(new.len(), 1);
     assert!(!new.contains(&old));
-    assert_eq!((table.snapshot().generations, memory.counts("p").connects_begun), (2, 2));
+    assert_eq!((table.snapshot().elections, memory.counts("p").connects_begun), (2, 2));
 }
 
 #[test]

@@ -97,7 +97,7 @@ const bytes = (number) => (number < 1 << 20 ? `${Math.ceil(number / 1024)} KiB` 
 
 function notes(peer, record) {
   const words = [];
-  if (peer.suspect) words.push("suspect: it does not answer");
+  if (peer.suspect) words.push(peer.stalled ? "suspect: a transfer stands still" : "suspect: it does not answer");
   if (record.breaker_open) words.push("breaker open");
   if (record.group) words.push(`of ${record.group}`);
   return words.map(note);
@@ -146,7 +146,7 @@ function show(table) {
   const many = (word) => table.peers.filter((peer) => peer.phase === word).length;
   at("phases").replaceChildren(...PHASES.map((word) => element("li", "", phase(word), ` ${many(word)}`)));
   const totals = [
-    ["Elections won", table.generations],
+    ["Elections won", table.elections],
     ["Reports", table.reports],
     ["Late reports", table.stale_reports],
     ["Stuck connects", table.stuck_connects, true],

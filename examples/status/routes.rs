@@ -1,5 +1,5 @@
-//! A table over HTTP. Takes no lock of the table's but, for a peer's history, that peer's own for one copy; answers also
-//! while connects and closes hang. All paths in the page are relative, so the router can be nested: `Router::nest("/table", …)`
+//! A table over HTTP. Takes no lock of the table's but, for a peer's history, that peer's own for one copy, and when a reader
+//! of `/events` comes each peer's in turn; answers also while connects and closes hang. All paths in the page are relative, so the router can be nested: `Router::nest("/table", …)`
 //! is seen at `/table/`.
 
 use axum::Router;
@@ -73,8 +73,11 @@ fn snapshot<T: Transport>(table: &PeerTable<T>) -> serde_json::Result<Value> {
 
 /// Each transition as it happens, as JSON with one key: `current`, `changed`, or `missed` with how many a slow reader was
 /// not told of. Nobody waits for the reader.
-async fn events<T: Transport>(State(table): State<PeerTable<T>>) -> impl IntoResponse {
-    Sse::new(Told(table.events())).keep_alive(KeepAlive::default())
+async fn events<T: Transport>(State(table): State<PeerTable<T>>) -> Result<impl IntoResponse, StatusCode> {
+    // Subscribing takes locks, which is not for a thread that serves others.
+    let events = tokio::task::spawn_blocking(move || table.events()).await;
+    let events = events.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok(Sse::new(Told(events)).keep_alive(KeepAlive::default()))
 }
 
 /// Ends when the table does.

@@ -20,5 +20,5 @@
 //! | quiescent | nothing touches the page any more |
 //! | quarantine | what has ended for its caller and may still be touched |
 //! | stalled | a transfer that has begun and of which no byte moves |
-//! | Suspect | a Ready peer that does not answer, or lets a transfer stall; refused and freed is nothing for it |
+//! | Suspect | a Ready peer that does not answer, or lets a transfer stall; nothing is refused or freed because of it |
 //! | record, [`Record`](crate::Record) | the full state of a peer as plain data |

@@ -67,13 +67,14 @@
 //! | [`Peer::remove`](crate::Peer::remove), [`remove_if`](crate::Peer::remove_if) | slot; copies a path of the names. The future: when it is removed, or at the deadline | admission ends, at that generation or not at all; then the name goes | yes | the same end for all who ask |
 //! | [`PeerTable::shutdown`](crate::PeerTable::shutdown) | slot of every peer in turn. The future: by the deadline, 50 ms later if a native deregistration hangs | no insert is in the table after it; peers leave one after the other | yes | again: another report |
 //! | dropping a [`PeerTable`](crate::PeerTable) | wait-free; the last clone: leaf, may start a thread | begins a shutdown | the last clone | |
-//! | `wait` of [`Removal`](crate::Removal::wait), [`Probe`](crate::Probe::wait), [`Shutdown`](crate::Shutdown::wait) | blocks until the future is ready. On a table's own thread: `WouldDeadlock` | | no | |
+//! | `wait` of [`Removal`](crate::Removal::wait), [`Probe`](crate::Probe::wait), [`Shutdown`](crate::Shutdown::wait), [`Cancel`](crate::Cancel::wait) | blocks until the future is ready. On a table's own thread: `WouldDeadlock` | | no | |
 //!
 //! # Pages
 //!
 //! | operation | progress | in one step | allocates | being removed, removed, shut down |
 //! |---|---|---|---|---|
 //! | [`register`](crate::PeerTable::register), [`deregister`](crate::PeerTable::deregister) | blocks: in the native library, and for another thread that is there | listed and known to the native side, or neither | yes | `ShutDown`; deregister: as ever |
+//! | [`Completion::complete`](crate::Completion::complete) | leaf; runs the wakers of who waits | the outcome and the pages' return, or what was there first | no | as ever |
 //! | [`Completion::waits`](crate::Completion::waits), [`begins`](crate::Completion::begins), [`progress`](crate::Completion::progress) | lock-free: one store, or one CAS | what was given up does not begin | no | as ever |
 //! | [`PeerTable::grant`](crate::PeerTable::grant) | leaf, and the system's random bytes | | yes | lent also to a removed peer: a grant names a name. `ShutDown` |
 //! | [`Grant::revoke`](crate::Grant::revoke), dropping a grant | leaf. The future: when the copy that runs has ended | nothing is admitted under it after it returns | no | as ever |

@@ -58,7 +58,7 @@
 //! # What not to do
 //!
 //! - **Names on the hot path.** Look a peer up once and keep the [`Peer`](crate::Peer); put its [`PeerId`](crate::PeerId) into message
-//!   headers and foreign code. By id costs about a fifth more than by handle; by name costs a hash and a walk more.
+//!   headers and foreign code. By id costs a little more than by handle; by name costs a hash and a walk more.
 //! - **Cloning handles per send.** A clone writes a line that all senders share. Borrow the handle, or let each thread keep its own
 //!   clone. A lease is not a clone: it counts on its own stripe.
 //! - **Holding a lease while you wait** for the same peer to be ready again: where the transport allows one connection per peer the

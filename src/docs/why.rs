@@ -37,7 +37,7 @@
 //!
 //! So that no two words of the table are ever the same. A lease by id may be put off for a whole life of its slot: the peer is removed,
 //! another takes its place. With a counter per peer the second look could find the same word again. With one counter it cannot, so by
-//! id needs neither an epoch nor a count ([`internals`](super::internals), 1 and 15), and costs about a fifth more than by handle.
+//! id needs neither an epoch nor a count ([`internals`](super::internals), 1 and 15), and costs a little more than by handle.
 //!
 //! # Why is a generation not enough to know a restarted peer?
 //!

@@ -60,7 +60,7 @@ pub enum Reason {
     /// This process took another boot id: the old generation is retired, and no failure counted. See
     /// [`PeerTable::new_incarnation`](crate::PeerTable::new_incarnation).
     NewIncarnation,
-    /// Leases or transfers of the last generation were not given back before the drain deadline.
+    /// Leases or transfers of the last generation were not given back before the drain deadline, or its native close takes longer.
     Undrained,
     /// The peer that had its name before is not removed yet, and in its way.
     WaitingForPredecessor,

@@ -73,7 +73,7 @@ pub enum ReadyError {
         /// The last failure as text.
         last_error: Arc<str>,
     },
-    /// The old connection is still in use and this transport does not allow two. Give back failed leases before waiting.
+    /// The old connection is still in use, or its close still runs, and there is no room for another. Give back failed leases before waiting.
     #[error(
         "peer \"{peer}\": the old connection is not closed after {oldest:?}: {leases} leases, {transfers} transfers, native close running: {closing}; give failed leases back before waiting"
     )]

@@ -113,7 +113,8 @@ impl ConnectContext {
         self.deadline
     }
 
-    /// Whether nobody wants this connection any more: it expired, was reported, or its peer is being removed.
+    /// Whether nobody wants this connection any more: its attempt expired or was reported, its peer got another address or is
+    /// being removed, or this process took another boot id.
     pub fn is_cancelled(&self) -> bool {
         // ord! Acquire: pairs with the Release in `slow::attempt::Connect::cancel`. In no model, for nothing of ours rests on it.
         self.cancelled.load(Ordering::Acquire)
@@ -140,11 +141,11 @@ pub struct CloseContext {
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
-    /// Its generation was reported.
+    /// Its generation was reported, or answered no heartbeat.
     Failed,
     /// Its peer is being removed.
     Removed,
-    /// It came too late: its attempt had expired, or was reported before it was published.
+    /// It came too late: its attempt had expired, was reported, or was given up with its address, its peer or our boot id.
     Superseded,
     /// The peer answered with another incarnation than its address names.
     WrongIncarnation,

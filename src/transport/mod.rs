@@ -173,8 +173,9 @@ pub enum Liveness {
     Unknown,
 }
 
-/// Makes and ends connections. The table serializes `connect` and `disconnect` per peer, and never calls one peer's while
-/// holding anything another peer waits for. Every call is caught: a panic is a failed attempt, or a leak that is counted.
+/// Makes and ends connections. Without [`OVERLAP`](Capabilities::OVERLAP) no two of `connect` and `disconnect` run at once for
+/// one peer; with it one `connect` may run beside closes of older connections. The table never calls one peer's while it holds
+/// anything another peer waits for. Every call is caught: a panic is a failed attempt, or a leak that is counted.
 ///
 /// The transport is dropped by whoever lets go of the table last. That may be a native thread of its own, inside
 /// [`Reporter::report`], or when it completes or drops a [`Completion`](crate::Completion) or a held

@@ -35,7 +35,7 @@ fn case_a1_threads_that_want_an_absent_peer_at_once_make_one_connect() {
     assert_eq!(generations.len(), 1);
     let counts = world.memory.counts("p");
     assert_eq!((counts.connects_begun, counts.open_max), (1, 1));
-    assert_eq!(world.table.snapshot().generations, 1, "nor was a second one begun and given up");
+    assert_eq!(world.table.snapshot().elections, 1, "nor was a second one begun and given up");
 }
 
 /// Of a thousand callers one makes the connect; if it fails all get that one error, and the next connect waits its time.

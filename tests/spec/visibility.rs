@@ -84,7 +84,7 @@ fn every_generation_is_a_native_connect_or_an_election_that_made_none() {
     }
     let snapshot = world.table.snapshot();
     let connects = world.memory.total_counts().connects_begun;
-    assert_eq!(snapshot.generations, connects + snapshot.elections_without_connect);
+    assert_eq!(snapshot.elections, connects + snapshot.elections_without_connect);
     assert_eq!(connects, 16);
 }
 

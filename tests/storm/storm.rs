@@ -64,7 +64,7 @@ impl Storm {
         let healthy = Healthy::of(all.split_off(peers));
         let callers = all.into_iter().map(|peer| Callers::new(peer, callers)).collect();
         let (retries, began) = (BinaryHeap::new(), clock.now());
-        let generations_before = table.snapshot().generations;
+        let generations_before = table.snapshot().elections;
         Storm { clock, table, callers, healthy, retries, waiting: 0, began, generations_before }
     }
 
@@ -156,7 +156,7 @@ impl Storm {
             assert_eq!(peer.remove(self.clock.now() + HOUR).wait(), Ok(Removed::Removed));
         }
         let snapshot = self.table.snapshot();
-        let started = snapshot.generations - self.generations_before - snapshot.elections_without_connect;
+        let started = snapshot.elections - self.generations_before - snapshot.elections_without_connect;
         let dials = || self.wire().dials() as u64;
         eventually(|| dials() == started, || format!("{} dials for {started} attempts", dials()));
     }

@@ -124,13 +124,13 @@ impl Peers for Peerage {
         let total = self.net().inner().total();
         let after = self.table.snapshot();
         let at_rest = |now: &Snapshot| now.peers.iter().all(|peer| peer.phase != Phase::Connecting);
-        let still = at_rest(&before) && at_rest(&after) && before.generations == after.generations;
+        let still = at_rest(&before) && at_rest(&after) && before.elections == after.elections;
         if !still || total.connecting > 0 {
             return None;
         }
         Some(Counts {
             table: Some(TableCounts {
-                generations: after.generations,
+                generations: after.elections,
                 elections_without_connect: after.elections_without_connect,
                 stale_reports: after.stale_reports,
             }),

@@ -1,4 +1,4 @@
-//! Real sockets between processes of one machine.
+//! Real sockets between processes, of one machine or, with a shared secret, of several.
 //!
 //! | file | idea |
 //! |---|---|

@@ -23,7 +23,7 @@ impl World {
         if let Some(status) = strange {
             return Err(format!("a peer nobody inserted: {status:?}"));
         }
-        same("elections", self.model.elections, snapshot.generations)?;
+        same("elections", self.model.elections, snapshot.elections)?;
         same("elections without connect", 0, snapshot.elections_without_connect)?;
         same("leaked", self.model.leaked, snapshot.leaked)?;
         same("stuck connects", self.model.stuck(), snapshot.stuck_connects)?;

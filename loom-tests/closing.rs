@@ -5,10 +5,12 @@
 //! 2. Where the close quiesces, the lane closes over outstanding transfers; elsewhere it waits for them, and either it or
 //!    the one who ends the last transfer sees to it that it looks again.
 //! 3. A transfer ends once.
-//! 4. Who gives a transfer up has no lease. Its call of the transport comes before the close, or is not made.
+//! 4. What touched its pages last comes before whoever sees it quiescent.
+//! 5. Who gives a transfer up has no lease. Its call of the transport comes before the close, or is not made.
 
 use crate::explore;
 use crate::wire::{World, remote};
+use loom::cell::UnsafeCell;
 use loom::thread;
 use peerage::{Capabilities, Generation, Outcome, Region, Transfer};
 use std::sync::Arc;
@@ -72,6 +74,33 @@ fn a_transfer_ends_once() {
         let outcome = transfer.try_outcome();
         assert!(outcome.is_some() && transfer.is_quiescent(), "never ended");
         assert!(seen.is_none() || seen == outcome, "ended twice");
+        world.end();
+    });
+}
+
+/// What the transport does to the pages of a transfer, and their owner after it.
+struct Page(UnsafeCell<()>);
+
+// SAFETY: every access is checked by loom, which fails the model on a race.
+unsafe impl Sync for Page {}
+
+/// The transport touches the page and completes, while the owner looks and uses the page again.
+#[test]
+fn pages_are_ours_again_when_a_transfer_is_quiescent() {
+    explore(2, || {
+        let (world, _first, _region, transfer) = with_a_transfer(Capabilities::CLOSE_QUIESCES);
+        let completion = world.log.posted.lock().unwrap().pop().unwrap();
+        let page = Arc::new(Page(UnsafeCell::new(())));
+        let theirs = page.clone();
+        let native = thread::spawn(move || {
+            theirs.0.with_mut(|_| ());
+            completion.complete(Outcome::Done);
+        });
+        if transfer.is_quiescent() {
+            page.0.with_mut(|_| ());
+        }
+        native.join().unwrap();
+        assert!(transfer.is_quiescent());
         world.end();
     });
 }

@@ -21,7 +21,7 @@ pub(crate) struct Connects {
     pace: Option<std::sync::Mutex<Pace>>,
 }
 
-/// Who waits for a permit with whom.
+/// The line a peer waits in for a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Line {
     Ordinary,

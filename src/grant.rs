@@ -174,7 +174,7 @@ pub struct Revoked {
 }
 
 impl Revoked {
-    /// Blocks this thread; `false` if the deadline passes first, and the page stays in quarantine.
+    /// Blocks this thread; `false` if the deadline (by the book's clock, the table's) passes first, and the page stays in quarantine.
     #[must_use = "a page that is not quiesced must not be used again"]
     pub fn wait(&self, deadline: Instant) -> bool {
         let cell = self.wait.cell();

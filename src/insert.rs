@@ -20,9 +20,8 @@ use std::sync::Arc;
 impl<T: Transport> PeerTable<T> {
     /// Adds a peer; makes no native call. A live name with the same address answers the existing peer. A name whose former
     /// peer is still being removed may be inserted at once; where a second connection would be in its way, the new peer
-    /// connects when the old one is gone. Runs the address's
-    /// `Eq` and `Display` on this thread, under no lock. May wait while another insert makes room: a sixteenth more places
-    /// than there are.
+    /// connects when the old one is gone. Runs the address's `Eq` and `Display` on this thread, under no lock. May wait
+    /// while another insert makes room: a sixteenth more places than there are.
     ///
     /// # Errors
     /// [`InsertError`]; the table is unchanged.

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// How long after the native side said "not yet" it is asked again to close.
 pub(crate) const CLOSE_AGAIN: Duration = Duration::from_millis(20);
 
-/// What the driver offers to a slot that wants to connect. A slot that stood in line and is stepped for it has left it.
+/// What the driver offers to a slot that wants to connect. A slot that stood in line has left it when its turn comes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Permits {
     /// Whether somebody stands in each line: then the others wait behind.

@@ -20,7 +20,7 @@ use std::time::Instant;
 impl<T: Transport> Peer<T> {
     /// Asks the peer whether it is alive, on a probing thread and inside the current generation, which stays open as long as
     /// the native call takes. Changes nothing and connects nothing: the caller decides whether to
-    /// [`report`](Self::report). Resolves at `deadline` at the latest, with `Dead` if the peer was asked and has not
+    /// [`report`](Self::report). Resolves at `deadline` (by the table's clock) at the latest, with `Dead` if the peer was asked and has not
     /// answered; at once with `Unknown` if it is not Ready, if the transport can't probe, if `max_stuck` probes run
     /// already, or in a forked child.
     pub fn probe(&self, deadline: Instant) -> Probe {

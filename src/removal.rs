@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 impl<T: Transport> Peer<T> {
     /// Removes the peer: no lease from here on, the connection is closed when its leases are back. The name is free at once,
     /// or when the removal has resolved if a second connection would be in the way of this one. The future resolves with
-    /// what really happened, at `deadline` at the latest; the work goes on after that. May be called again, by anybody,
+    /// what really happened, at `deadline` (by the table's clock) at the latest; the work goes on after that. May be called again, by anybody,
     /// with the same end. Dropping the future cancels nothing.
     pub fn remove(&self, deadline: Instant) -> Removal {
         match self.start_removal(None, deadline) {

@@ -271,6 +271,9 @@ impl Core {
             home.quiescent(self.id, before & ENDED != 0);
         }
         if new & QUIESCENT != 0 {
+            // ord! Release: the transport's last touch of the pages, to who sees in `is_quiescent` that they are free. Acquire
+            //      is more than it needs: the mutex orders all who end it.
+            //      model: closing::pages_are_ours_again_when_a_transfer_is_quiescent   fails if: relaxed-return-of-pages
             self.state.fetch_or(COUNTED_OUT, Ordering::AcqRel);
         }
         if let Some(outcome) = outcome.filter(|_| new & ENDED != 0) {
@@ -304,6 +307,7 @@ impl Core {
         }
         let mut home = self.home.lock();
         let reach = home.counted.as_ref().map(|home| home.reach());
+        // Any order would do: whoever sets QUIESCENT holds the mutex that is held here.
         let quiesces = reach.is_some() || self.state.load(Ordering::Acquire) & QUIESCENT != 0;
         let is_over = home.is_over;
         if quiesces && !is_over {
@@ -343,6 +347,8 @@ impl Core {
     }
 
     fn is_quiescent(&self) -> bool {
+        // ord! Acquire: what touched the pages last comes before their next use. Pairs with the Release in `advance`.
+        //      model: closing::pages_are_ours_again_when_a_transfer_is_quiescent   fails if: relaxed-look-at-quiescence
         self.state.load(Ordering::Acquire) & COUNTED_OUT != 0
     }
 }
@@ -442,7 +448,7 @@ impl Transfer {
         if self.core.ended.is_here() { self.core.ended.peek() } else { Some(Outcome::Unknown) }
     }
 
-    /// Blocks this thread until the outcome is there; `None` if the deadline passes first, and the transfer goes on.
+    /// Blocks this thread until the outcome is there; `None` if the deadline (by the table's clock) passes first, and the transfer goes on.
     pub fn wait(&self, deadline: Instant) -> Option<Outcome> {
         if !self.core.ended.is_here() {
             return Some(Outcome::Unknown);

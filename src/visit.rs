@@ -1,5 +1,5 @@
-//! A call on a connection by somebody who has no lease of it, any more: to give up a transfer that was posted on it. The lane agrees
-//! to the visit, and does not take the connection out of its bay meanwhile (slow/visit.rs).
+//! A call on a connection by somebody who no longer has a lease of it: to give up a transfer that was posted on it. The lane
+//! agrees to the visit, and does not take the connection out of its bay meanwhile (slow/visit.rs).
 
 use crate::cancel::Cancelled;
 use crate::note::Note;

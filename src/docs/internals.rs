@@ -181,7 +181,9 @@
 //!     was first, the other acquires the word. `closing::the_last_transfer_or_the_lane_notices`; mutants
 //!     `transfers-looked-at-by-load`, `relaxed-quiescent`.
 //! 31. **A transfer ends once**: one RMW on its own state (`transfer::Core::advance`), under the lock of its home so that quarantine and
-//!     quiescence are counted in order. `closing::a_transfer_ends_once`; mutant `end-without-deciding`. Whether one that is given
+//!     quiescence are counted in order. `closing::a_transfer_ends_once`; mutant `end-without-deciding`. Its pages are
+//!     free when it is counted out, which who looks acquires: `closing::pages_are_ours_again_when_a_transfer_is_quiescent`; mutants
+//!     `relaxed-look-at-quiescence`, `relaxed-return-of-pages`. Whether one that is given
 //!     up while it waits for its turn is sent is decided by one CAS on its count of bytes: of the deadline
 //!     (`Core::expire`) or of the transport (`Completion::begins`).
 //! 32. **A page that is lent comes back** when its grant's gate, made like a stripe, is CLOSED and empty (`grant.rs`). A gate of a
@@ -215,9 +217,46 @@
 //!     `grant-looks-for-the-end-before-it-is-listed`, `register-looks-before-its-turn`, `shutdown-deregisters-what-is-in-use`.
 //!     The deadline is a timer: `shutting_down::a_shutdown_ends_at_its_deadline_also_when_every_closing_thread_hangs`.
 //!
+//! # Another address, another incarnation
+//!
+//! 38. **An update retires the generation that knows the old address**, under the mutex and before the lane elects again; who waits
+//!     gets the outcome of the attempt that goes on, and a report of the old generation is not lost in it (`slow/update.rs`).
+//!     `updates::an_update_retires_a_generation_that_somebody_reports`,
+//!     `updates::who_waits_gets_the_outcome_of_the_attempt_that_was_not_given_up`, `updates::an_update_in_place_hides_no_report`;
+//!     mutants `update-does-not-ask`, `update-leaves-the-word`, `update-fails-who-waits`, `update-settles-an-unseen-report`.
+//! 39. **As another process** (`restored.rs`): first the transport has the new boot id, then a walk over all lives retires what
+//!     introduced us as the old one. Who connects later does so as the new one.
+//!     `incarnations::who_connects_meanwhile_does_so_as_the_new_process`,
+//!     `incarnations::an_attempt_of_the_former_process_is_given_up`,
+//!     `incarnations::a_connection_of_the_former_process_is_retired_or_reported`,
+//!     `incarnations::a_life_that_ends_meanwhile_is_left_to_its_end`; mutants
+//!     `peers-are-retired-before-the-transport-changes`, `new-incarnation-leaves-attempts`, `new-incarnation-keeps-connections`,
+//!     `walk-without-a-reference`.
+//!
+//! # Heartbeats
+//!
+//! 40. **A beat is of one generation** (`slow/beat.rs`): an answer or a probe that comes late changes nothing of the next one.
+//!     `heartbeats::an_answer_of_an_old_generation_ends_no_silence_of_the_next_one`,
+//!     `heartbeats::a_late_probe_begins_no_silence_of_the_next_generation`, `heartbeats::a_silence_fails_no_later_generation`; mutants
+//!     `old-answer-ends-a-silence`, `late-probe-begins-a-silence`, `probe-asks-whichever-is-current`,
+//!     `silence-outlives-its-generation`.
+//! 41. **A silence fails its generation once**, by CAS under the mutex beside reports, and a probe's lease keeps its connection
+//!     from being closed under the native call. `heartbeats::a_silence_or_a_report_fails_a_generation_once`,
+//!     `heartbeats::a_probe_keeps_its_connection_open`; mutants `silence-fails-by-store`, `silence-settles-a-report`,
+//!     `probe-without-a-lease`.
+//!
+//! # The driver's death
+//!
+//! 42. **Who waits is told, and who comes to wait** (`death.rs`): the mark first, then the walk; who joins looks at the mark after the
+//!     joining. `death::who_waits_for_a_peer_is_told`, `death::who_inserts_a_peer_and_waits_for_it_is_told`,
+//!     `death::who_removes_a_peer_is_told`, `death::who_ends_the_table_gets_its_report`, `death::who_asks_a_peer_is_told`; mutants
+//!     `waiter-looks-at-the-death-before-it-joins`, `no-fence-after-the-joining`, `no-fence-at-the-death`,
+//!     `waiters-told-before-the-death-is-marked`, `shutdown-does-not-look-at-the-death`, `probe-does-not-look-at-the-death`,
+//!     `probes-are-not-told-of-the-death`.
+//!
 //! # Forks
 //!
-//! 38. **A child takes no lock of its parent's and ends nothing of it** (`fork.rs`): tables, slots, outcome cells, grants' books,
+//! 43. **A child takes no lock of its parent's and ends nothing of it** (`fork.rs`): tables, slots, outcome cells, grants' books,
 //!     inboxes, subscriptions and the transports' own remember the process that made them, and each call and each destructor
 //!     asks `Process::is_this` first. `Slot::enter_if` asks before it looks at the word. The last counted reference of a slot
 //!     ends no life in a child, so nothing that a life keeps alive, the transport among it, is dropped there. Tests:
@@ -230,10 +269,10 @@
 //!
 //! | one side | the other side | ordered by |
 //! |---|---|---|
-//! | `Lease::post`: counts the transfer, looks at the list of registrations | `registration::unlist`: leaves the list, looks at the count | a `SeqCst` fence in each. The count must be that of the *listed* registration: the region may have been taken back and registered again |
+//! | `Lease::post`: counts the transfer, looks at the list of registrations | `registration::unlist`: leaves the list, looks at the count | a `SeqCst` fence in each. The count must be that of the *listed* registration: the region may have been taken back and registered again. `registering::a_post_is_refused_or_keeps_its_region`; mutants `no-fence-in-post`, `no-fence-in-unlist` |
 //! | `Shared::leaves`: writes `Leaving`, looks at the word | `Shared::has_left`: after the word became Removed, looks at the name | a `SeqCst` fence in each |
-//! | [`PeerTable::grant`](crate::PeerTable::grant): lists the grant, looks at the registration | `unlist`: leaves the list, looks for grants | the mutex of the list of grants |
-//! | a waiter, a remover, a probe, a shutdown: joins, then looks whether the driver died | the driver dies: says so, then takes those who joined | the mutex each joins under. A peer that is inserted meanwhile is not seen by the walk: two `SeqCst` fences, mark and walk against life and look (mutant `no-fence-at-the-death`) |
+//! | [`PeerTable::grant`](crate::PeerTable::grant): lists the grant, looks at the registration | `unlist`: leaves the list, looks for grants | the mutex of the list of grants. `registering::a_grant_is_refused_or_keeps_its_region`; mutant `grant-looks-for-its-region-before-it-is-listed` |
+//! | a waiter, a remover, a probe, a shutdown, a deadline of a transfer: joins, then looks whether the driver died | the driver dies: says so, then takes those who joined | the mutex each joins under. A peer that is inserted meanwhile is not seen by the walk: two `SeqCst` fences, mark and walk against life and look (mutant `no-fence-at-the-death`) |
 //! | the last transfer and the lane (30) | | RMWs on one of the two locations |
 //!
 //! # What is freed by whom

@@ -67,7 +67,7 @@ impl Inbox {
         next.map(taken)
     }
 
-    /// Blocks this thread for the next message; `None` if the deadline passes first, or if the inbox is closed and empty.
+    /// Blocks this thread for the next message; `None` if the deadline (by the table's clock) passes first, or if the inbox is closed and empty.
     pub fn recv(&self, deadline: Instant) -> Option<Notification> {
         let mut queue = self.queue()?;
         loop {

@@ -271,8 +271,8 @@ impl Core {
             home.quiescent(self.id, before & ENDED != 0);
         }
         if new & QUIESCENT != 0 {
-            // ord! Release: the transport's last touch of the pages, to who sees in `is_quiescent` that they are free. Acquire
-            //      is more than it needs: the mutex orders all who end it.
+            // ord! AcqRel is more than it needs: it goes on with the Release of the RMW above, which publishes the transport's
+            //      last touch of the pages to who sees in `is_quiescent` that they are free. Only both relaxed fail.
             //      model: closing::pages_are_ours_again_when_a_transfer_is_quiescent   fails if: relaxed-return-of-pages
             self.state.fetch_or(COUNTED_OUT, Ordering::AcqRel);
         }

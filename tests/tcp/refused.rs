@@ -28,6 +28,7 @@ fn an_address_that_would_not_be_safe_or_not_be_found_is_not_bound() {
     let taken = tcp("a");
     let error = Tcp::bind(taken.local_addr()).unwrap_err();
     assert!(matches!(&error, BindError::Listen { address, .. } if *address == taken.local_addr()), "{error:?}");
+    assert!(error.to_string().contains("another process listens there"), "{error}");
 }
 
 #[test]

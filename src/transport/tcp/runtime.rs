@@ -1,6 +1,8 @@
 //! The threads that serve sockets: two of our own, or those of a runtime we were given.
 
 use super::error::BindError;
+use crate::sync::caught;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
@@ -19,14 +21,16 @@ pub(super) struct Threads {
 impl Threads {
     pub(super) fn own() -> Result<Self, BindError> {
         let number = AtomicUsize::new(0);
-        let runtime = Builder::new_multi_thread()
+        let mut builder = Builder::new_multi_thread();
+        builder
             .worker_threads(OWN_WORKERS)
             .thread_keep_alive(RESOLVER_KEEP_ALIVE)
             .thread_name_fn(move || format!("peerage-tcp-{}", number.fetch_add(1, Ordering::Relaxed)))
             .enable_io()
-            .enable_time()
-            .build()
-            .map_err(BindError::Threads)?;
+            .enable_time();
+        // It panics where descriptors run out on the way to some of its parts.
+        let built = caught(|| builder.build()).unwrap_or_else(|panic| Err(io::Error::other(&*panic)));
+        let runtime = built.map_err(BindError::Threads)?;
         Ok(Threads { handle: runtime.handle().clone(), own: Some(runtime) })
     }
 

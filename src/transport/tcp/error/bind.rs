@@ -42,8 +42,9 @@ pub enum BindError {
         /// What was to be advertised.
         advertised: TcpAddress,
     },
-    /// The operating system refused the address. Most often another process listens there.
-    #[error("can't listen on {address}; is another process listening there?")]
+    /// The operating system refused the address, most often because another process listens there, or the socket; the source
+    /// says which. End what listens there, or choose another port; or raise `ulimit -n`.
+    #[error("can't listen on {address}{}", what_to_do(.source))]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -80,4 +81,12 @@ pub enum BindError {
         /// The most.
         max: usize,
     },
+}
+
+/// A guess that is wrong sends people looking in the wrong place.
+fn what_to_do(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "; another process listens there",
+        _ => "",
+    }
 }

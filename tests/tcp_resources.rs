@@ -2,7 +2,7 @@
 //! each test here runs in a process of its own: the test binary starts itself again.
 #![cfg(all(feature = "tcp", target_os = "linux", not(peerage_loom)))]
 
-use peerage::transport::tcp::{BindError, Tcp, TcpConnection, TcpError};
+use peerage::transport::tcp::{BindError, Tcp, TcpAddress, TcpConnection, TcpError};
 use peerage::{
     CloseContext, CloseReason, Closed, ConnectContext, DataPlane, ErrorClass, Generation, PeerName, Transport,
     TransportError,
@@ -151,6 +151,12 @@ fn descriptors_that_run_out_are_nobodys_fault_and_the_acceptor_rests() {
         let open = dial(&a, &b, 1).unwrap();
         let mut hoard: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
         let local = dial(&a, &b, 2).unwrap_err();
+        assert!(matches!(local, TcpError::NoSocket { .. }), "{local:?}");
+        assert_eq!((local.class(), local.native_code()), (ErrorClass::Local, Some(24)));
+        // fails if: what the resolver says is believed. It can't read where hosts are named, and says that there is none.
+        let host: TcpAddress = format!("localhost:{}", b.local_addr().port()).parse().unwrap();
+        let cx = ConnectContext::standalone(b.local_name().unwrap().clone(), Generation(2), Instant::now() + LONG);
+        let local = a.connect(&cx, &host).unwrap_err();
         assert!(matches!(local, TcpError::NoSocket { .. }), "{local:?}");
         assert_eq!((local.class(), local.native_code()), (ErrorClass::Local, Some(24)));
 

@@ -197,7 +197,8 @@ impl TcpBuilder {
     /// - [`BindError::ShortSecret`]: take a longer one.
     /// - [`BindError::NothingToAdvertise`], [`BindError::Unreachable`]: [`advertise`](Self::advertise) an address by which
     ///   other machines reach this process.
-    /// - [`BindError::CurrentThreadRuntime`]: give the handle of a multi-thread runtime, or none.
+    /// - [`BindError::CurrentThreadRuntime`], [`BindError::RuntimeLacks`]: give the handle of a multi-thread runtime that has
+    ///   I/O and time enabled, or none.
     /// - [`BindError::Threads`], [`BindError::Fork`]: the operating system gave no threads, or no memory to notice forks.
     pub fn bind(self, address: impl ToSocketAddrs) -> Result<Tcp, BindError> {
         let TcpBuilder { name, handle, clock, advertised, short_secret, mut settings } = self;
@@ -243,12 +244,10 @@ impl TcpBuilder {
             settings,
         });
         let (gone, until) = watch::channel(());
-        let inside = threads.handle().enter();
         let failed = |source| BindError::Listen { address, source };
         let local_addr = listener.local_addr().map_err(failed)?;
-        let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-        tokio::spawn(accept(listener, shared.clone(), until));
-        drop(inside);
+        let listener = threads.listen(listener)?.map_err(failed)?;
+        threads.handle().spawn(accept(listener, shared.clone(), until));
         let address = advertised.unwrap_or_else(|| local_addr.into());
         Ok(Tcp { shared, local_addr, address, gone: Own::new(gone), threads: Own::new(threads) })
     }

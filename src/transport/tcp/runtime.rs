@@ -1,10 +1,11 @@
 //! The threads that serve sockets: two of our own, or those of a runtime we were given.
 
 use super::error::BindError;
-use crate::sync::caught;
+use crate::sync::{came_through, caught};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 
 const OWN_WORKERS: usize = 2;
@@ -35,10 +36,20 @@ impl Threads {
     }
 
     pub(super) fn given(handle: Handle) -> Result<Self, BindError> {
-        match handle.runtime_flavor() {
-            RuntimeFlavor::CurrentThread => Err(BindError::CurrentThreadRuntime),
-            _ => Ok(Threads { handle, own: None }),
+        if handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
+            return Err(BindError::CurrentThreadRuntime);
         }
+        // Nothing tells what a runtime has but the panic of who uses what it has not: here, rather than with each dialer.
+        let inside = handle.enter();
+        let has_time = came_through(|| drop(tokio::time::sleep(Duration::ZERO)));
+        drop(inside);
+        if has_time { Ok(Threads { handle, own: None }) } else { Err(BindError::RuntimeLacks { what: "time" }) }
+    }
+
+    /// The listener as the runtime serves it. `Err` outside: it serves no sockets.
+    pub(super) fn listen(&self, on: std::net::TcpListener) -> Result<io::Result<TcpListener>, BindError> {
+        let _inside = self.handle.enter();
+        caught(|| TcpListener::from_std(on)).map_err(|_| BindError::RuntimeLacks { what: "I/O" })
     }
 
     pub(super) fn handle(&self) -> &Handle {

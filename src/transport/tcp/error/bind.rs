@@ -55,6 +55,12 @@ pub enum BindError {
     /// The runtime has one thread: whoever blocks it would stop every connection. Give a multi-thread handle, or none.
     #[error("the runtime given has a single thread; give the handle of a multi-thread runtime, or none")]
     CurrentThreadRuntime,
+    /// The runtime was built without what sockets are served with. Build it with `enable_all`, or give none.
+    #[error("the runtime given has no {what} enabled; build it with enable_all(), or give none")]
+    RuntimeLacks {
+        /// What is not enabled: `I/O` or `time`.
+        what: &'static str,
+    },
     /// The operating system gave no threads.
     #[error("the transport's threads could not be started")]
     Threads(#[source] io::Error),

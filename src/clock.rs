@@ -2,6 +2,7 @@
 //! grants, events and inboxes. What decides about a peer reads it once per section of its mutex (slow/mod.rs), after the
 //! lock, and takes time as an argument from there on. The driver, closes and shutdowns read it for themselves.
 
+use crate::builder::FOREVER;
 use crate::sync::lock;
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -46,13 +47,14 @@ impl Clock {
     }
 
     /// Moves a manual clock forward and wakes the drivers that use it. Timers that are due run on their driver, soon after.
+    /// More than 30 years is taken as 30 years.
     ///
     /// # Panics
     /// If this is the system's clock.
     pub fn advance(&self, by: Duration) {
         let Kind::Manual(manual) = &self.0 else { panic!("the system's clock can't be moved") };
         let mut manual = lock(manual);
-        manual.now += by;
+        manual.now += by.min(FOREVER);
         manual.on_advance.iter().for_each(|wake| wake());
     }
 

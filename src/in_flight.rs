@@ -10,7 +10,7 @@ use crate::quarantine::{Kept, Quarantine};
 use crate::sync::{Arc, Mutex, MutexGuard};
 use crate::transfer::{Core, TransferId};
 use crate::wait::Cell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ type Timer = (Instant, u64);
 struct Flight {
     bay: usize,
     core: Arc<Core>,
-    timers: Vec<Timer>,
+    timers: BTreeSet<Timer>,
     /// What had moved at the last look; `None`: nothing was to be told.
     moved: Option<u64>,
     still_for: Duration,
@@ -60,6 +60,13 @@ pub(crate) enum Due {
     Transfer(Arc<Core>),
     /// Of somebody who gave it up.
     Cancel(Arc<Core>, Arc<Cell<Cancelled>>),
+}
+
+impl Due {
+    fn transfer(&self) -> &Core {
+        let (Due::Transfer(core) | Due::Cancel(core, _)) = self;
+        core
+    }
 }
 
 impl InFlight {
@@ -79,7 +86,7 @@ impl InFlight {
     pub(crate) fn add(&self, bay: usize, core: &Arc<Core>, deadline: Option<Instant>, watched: bool) -> bool {
         let mut flights = self.lock();
         let (moved, still_for, stalled) = (None, Duration::ZERO, false);
-        let flight = Flight { bay, core: core.clone(), timers: Vec::new(), moved, still_for, stalled };
+        let flight = Flight { bay, core: core.clone(), timers: BTreeSet::new(), moved, still_for, stalled };
         flights.by_id.insert(core.id(), flight);
         let is_first = deadline.is_some_and(|at| self.set_timer(&mut flights, at, Due::Transfer(core.clone())));
         // Under the lock, as where the looks end.
@@ -100,9 +107,8 @@ impl InFlight {
     fn set_timer(&self, flights: &mut Flights, at: Instant, due: Due) -> bool {
         flights.timers_set += 1;
         let timer = (at, flights.timers_set);
-        let (Due::Transfer(core) | Due::Cancel(core, _)) = &due;
-        if let Some(flight) = flights.by_id.get_mut(&core.id()) {
-            flight.timers.push(timer);
+        if let Some(flight) = flights.by_id.get_mut(&due.transfer().id()) {
+            flight.timers.insert(timer);
         }
         flights.timers.insert(timer, due);
         self.timed.store(flights.timers.len(), Ordering::Relaxed);
@@ -151,7 +157,11 @@ impl InFlight {
         }
         let mut flights = self.lock();
         while let Some(first) = flights.timers.first_entry().filter(|first| first.key().0 <= now) {
-            due.push(first.remove());
+            let (timer, is_due) = first.remove_entry();
+            if let Some(flight) = flights.by_id.get_mut(&is_due.transfer().id()) {
+                flight.timers.remove(&timer);
+            }
+            due.push(is_due);
         }
         self.timed.store(flights.timers.len(), Ordering::Relaxed);
         if let Some(after) = watched {
@@ -286,7 +296,7 @@ mod tests {
 
     #[test]
     fn deadlines_pass_in_their_order_and_leave_with_their_transfer() {
-        // fails if: a transfer that is over leaves its timer, and with it its pages.
+        // fails if: a transfer that is over leaves its timer, and with it its pages; or a timer that has fired its time.
         let (in_flight, now) = (InFlight::default(), Instant::now());
         let at = |seconds: u32| Some(now + SECOND * seconds);
         let cores = [(); 4].map(|()| post().1.core().clone());
@@ -302,6 +312,10 @@ mod tests {
         assert!(matches!(&due[..], [Due::Transfer(first), Due::Cancel(second, _), Due::Transfer(third)]
             if (first.id(), second.id(), third.id()) == (cores[2].id(), cores[3].id(), cores[1].id())));
         assert_eq!(in_flight.next_look(), None);
+        assert!(
+            in_flight.lock().by_id.values().all(|flight| flight.timers.is_empty()),
+            "one that has fired leaves nothing"
+        );
         in_flight.remove(cores[3].id(), None);
         assert!(!in_flight.answer_at(now, &cores[3], &cell), "it is quiescent, and has said so");
         assert!(in_flight.take_timers().is_empty());

@@ -216,10 +216,22 @@ pub(crate) trait Reach: Send {
 struct Home {
     /// Taken at quiescence.
     counted: Option<Box<dyn TransferHome>>,
-    /// Who waits for quiescence.
+    /// Who waits for quiescence, and some who were answered at their deadlines.
     waiting: Vec<Arc<Cell<Cancelled>>>,
     /// They have been told.
     is_over: bool,
+}
+
+impl Home {
+    /// Lists one who waits. Whenever there is no room, those who were answered go first: a caller that asks again and again
+    /// while a peer hangs adds nothing that stays.
+    fn list(&mut self, cell: &Arc<Cell<Cancelled>>) {
+        if self.waiting.len() == self.waiting.capacity() {
+            self.waiting.retain(|cell| cell.peek().is_none());
+            self.waiting.reserve(self.waiting.len() + 1); // the next look comes after as many more
+        }
+        self.waiting.push(cell.clone());
+    }
 }
 
 pub(crate) struct Core {
@@ -311,7 +323,7 @@ impl Core {
         let quiesces = reach.is_some() || self.state.load(Ordering::Acquire) & QUIESCENT != 0;
         let is_over = home.is_over;
         if quiesces && !is_over {
-            home.waiting.push(cell.clone());
+            home.list(cell);
         }
         drop(home);
         match (is_over, quiesces) {
@@ -659,6 +671,33 @@ mod tests {
         assert_eq!(transfer.try_outcome(), None, "it goes on");
         post.completion.complete(Outcome::Done);
         assert_eq!(transfer.cancel(far).wait(), Ok(Cancelled::Quiesced(Outcome::Done)));
+    }
+
+    /// fails if: who was answered at a deadline stays listed until the transfer is quiescent.
+    #[test]
+    fn who_gives_up_again_and_again_leaves_nothing_behind_and_who_still_waits_is_told() {
+        struct Hangs;
+        impl TransferHome for Hangs {
+            fn quarantined(&self) {}
+            fn quiescent(self: Box<Self>, _: TransferId, _: bool) {}
+            fn reach(&self) -> Box<dyn Reach> {
+                Box::new(Hangs)
+            }
+        }
+        impl Reach for Hangs {
+            fn answer_at(&self, _: Instant, _: &Arc<Core>, _: &Arc<Cell<Cancelled>>) {}
+            fn cancel(&self, _: TransferId) {}
+        }
+        let (post, transfer) = post_of(Some(Box::new(Hangs)));
+        let patient = transfer.cancel(Instant::now());
+        for _ in 0..1000 {
+            let cell = Arc::new(Cell::new());
+            assert!(transfer.core().await_quiescence(&cell).is_some());
+            cell.resolve(Cancelled::NotQuiesced); // as at its deadline
+        }
+        assert!(transfer.core().home.lock().waiting.capacity() <= 16);
+        post.completion.complete(Outcome::Done);
+        assert_eq!(patient.wait(), Ok(Cancelled::Quiesced(Outcome::Done)));
     }
 
     #[test]

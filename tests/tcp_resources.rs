@@ -2,7 +2,7 @@
 //! each test here runs in a process of its own: the test binary starts itself again.
 #![cfg(all(feature = "tcp", target_os = "linux", not(peerage_loom)))]
 
-use peerage::transport::tcp::{Tcp, TcpConnection, TcpError};
+use peerage::transport::tcp::{BindError, Tcp, TcpAddress, TcpConnection, TcpError};
 use peerage::{
     CloseContext, CloseReason, Closed, ConnectContext, DataPlane, ErrorClass, Generation, PeerName, Transport,
     TransportError,
@@ -114,6 +114,36 @@ fn its_threads_have_names_and_end_with_it() {
     });
 }
 
+/// Wherever they run out on the way, the error says so, and blames no other process for it.
+///
+/// fails if: the text of `BindError::Listen` guesses why; a runtime's panic is let through.
+#[test]
+fn a_bind_without_descriptors_says_what_ran_out_and_leaves_none_behind() {
+    alone("a_bind_without_descriptors_says_what_ran_out_and_leaves_none_behind", 64, || {
+        let hoard = || std::iter::from_fn(|| File::open("/dev/null").ok()).collect::<Vec<_>>();
+        // First where tokio has made nothing of what it keeps for the whole process, then where it has.
+        for has_all in [false, true] {
+            let mut hoarded = hoard();
+            let mut free = 0;
+            while let Err(error) = Tcp::bind("127.0.0.1:0") {
+                let (BindError::Listen { source, .. } | BindError::Threads(source)) = &error else {
+                    panic!("{error:?}")
+                };
+                assert!(source.raw_os_error() == Some(24) || source.to_string().contains("code: 24"), "{error:?}");
+                assert!(!error.to_string().contains("another process"), "{error}");
+                if has_all {
+                    eventually("as many can be had as before", || hoard().len() == free);
+                }
+                assert!(hoarded.pop().is_some(), "it is bound once there are enough: {error:?}");
+                free += 1;
+            }
+            assert!(free > 0);
+            drop(hoarded);
+            eventually("its threads have ended", || threads().is_empty());
+        }
+    });
+}
+
 #[test]
 fn descriptors_that_run_out_are_nobodys_fault_and_the_acceptor_rests() {
     alone("descriptors_that_run_out_are_nobodys_fault_and_the_acceptor_rests", 64, || {
@@ -121,6 +151,12 @@ fn descriptors_that_run_out_are_nobodys_fault_and_the_acceptor_rests() {
         let open = dial(&a, &b, 1).unwrap();
         let mut hoard: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
         let local = dial(&a, &b, 2).unwrap_err();
+        assert!(matches!(local, TcpError::NoSocket { .. }), "{local:?}");
+        assert_eq!((local.class(), local.native_code()), (ErrorClass::Local, Some(24)));
+        // fails if: what the resolver says is believed. It can't read where hosts are named, and says that there is none.
+        let host: TcpAddress = format!("localhost:{}", b.local_addr().port()).parse().unwrap();
+        let cx = ConnectContext::standalone(b.local_name().unwrap().clone(), Generation(2), Instant::now() + LONG);
+        let local = a.connect(&cx, &host).unwrap_err();
         assert!(matches!(local, TcpError::NoSocket { .. }), "{local:?}");
         assert_eq!((local.class(), local.native_code()), (ErrorClass::Local, Some(24)));
 

@@ -76,8 +76,8 @@ impl Cluster {
     pub(crate) fn end(self) {
         match self.table.shutdown(Instant::now() + Duration::from_secs(5)).wait() {
             Ok(report) if report.is_clean() => {}
-            Ok(report) => eprintln!("status: not everything was given back: {report:?}"),
-            Err(error) => eprintln!("status: {error}"),
+            Ok(report) => crate::complain(&format!("not everything was given back: {report:?}")),
+            Err(error) => crate::complain(&error.to_string()),
         }
     }
 }

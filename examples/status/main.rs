@@ -44,28 +44,52 @@ fn main() -> ExitCode {
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let listen = match words[..] {
         ["--help" | "-h"] => {
-            print!("{HELP}");
-            return ExitCode::SUCCESS;
+            return match write!(std::io::stdout(), "{HELP}") {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => failed(1, &format!("the help can't be written: {error}")),
+            };
         }
         [] => Ok(SocketAddr::from(([127, 0, 0, 1], 0))),
         ["--listen", address] => address.parse().map_err(|error| format!("{address:?}: {error}")),
         _ => Err(format!("not understood: {}; see --help", words.join(" "))),
     };
     let result = match listen {
-        Ok(address) => run(address).map_err(|error| (1, error.to_string())),
+        Ok(address) => run(address).map_err(|error| (1, with_causes(&*error))),
         Err(error) => Err((2, error)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err((status, error)) => {
-            eprintln!("status: {error}");
-            ExitCode::from(status)
-        }
+        Err((status, error)) => failed(status, &error),
     }
 }
 
-#[tokio::main(worker_threads = 2)]
-async fn run(listen: SocketAddr) -> Result<(), Box<dyn Error + Send + Sync>> {
+fn failed(status: u8, error: &str) -> ExitCode {
+    complain(error);
+    ExitCode::from(status)
+}
+
+/// If this can't be written, the exit status still says it.
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "status: {text}");
+}
+
+/// An error alone says what did not work; why is in its sources.
+fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let (mut text, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// As `#[tokio::main]` would, which panics if there is no runtime to be had.
+fn run(listen: SocketAddr) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.map_err(|error| format!("there is no runtime: {error}"))?.block_on(serve(listen))
+}
+
+async fn serve(listen: SocketAddr) -> Result<(), Box<dyn Error + Send + Sync>> {
     // Before the first table, so that no attempt to connect goes uncounted.
     let metrics = recorder()?;
     let listener = TcpListener::bind(listen).await.map_err(|error| format!("can't listen at {listen}: {error}"))?;

@@ -61,3 +61,25 @@ fn a_peer_that_asks_to_be_left_alone_for_ever_delays_nobody_else() {
     assert!(block_on(world.peer("p").ready()).is_err());
     world.connected("q");
 }
+
+#[test]
+fn a_clock_may_be_moved_by_for_ever_again_and_again() {
+    let world = world();
+    let peer = world.connected("p");
+    for _ in 0..3 {
+        world.advance(FOR_EVER);
+        peer.report(peer.generation(), &broken());
+        world.reconnect(&peer);
+    }
+}
+
+#[test]
+fn a_step_may_be_delayed_for_ever() {
+    let world = world();
+    let peer = world.connected("p");
+    world.memory.steps().delay(Step::Notify, "p", FOR_EVER);
+    peer.lease().unwrap().notify(b"late").unwrap();
+    world.memory.steps().delay(Step::Connect, "q", FOR_EVER);
+    world.memory.steps().delay(Step::Connect, "q", Duration::ZERO);
+    world.connected("q");
+}

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use server::{BUILT, Server, example, wait_for};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
 
 const HOSTILE: &str = "<script>document.title = 'taken over'</script>";
 const RESTARTS: &str = "prefill-1";
@@ -33,6 +34,28 @@ fn the_options_are_checked_and_explained() {
     let server = Server::start("127.0.0.1:0");
     let taken = example().args(["--listen", &server.address.to_string()]).output().expect(BUILT);
     assert_eq!(taken.status.code(), Some(1));
+}
+
+/// Whatever runs out, it says so, or its exit status does.
+/// fails if: something is printed by a macro that panics; the runtime is one that panics; an error is shown without its causes.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_runs_out_is_an_error_with_its_cause_and_not_a_panic() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let error = |output: std::process::Output, says: &str| {
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && text.contains(says) && !text.contains("panicked"), "{text}");
+    };
+    error(example().arg("--help").stdout(full()).stderr(Stdio::piped()).output().expect(BUILT), "No space left");
+    error(example().stdout(full()).stderr(Stdio::piped()).output().expect(BUILT), "No space left");
+    let status = example().arg("--nonsense").stdout(full()).stderr(full()).status().expect(BUILT);
+    assert_eq!(status.code(), Some(2));
+    for descriptors in [8, 12, 16, 24] {
+        let mut limited = std::process::Command::new("sh");
+        let line = format!("ulimit -n {descriptors} && exec \"$0\"");
+        limited.args(["-c", &line]).arg(example().get_program());
+        error(limited.output().unwrap(), "Too many open files");
+    }
 }
 
 /// Kind and samples, `name{labels}` and value, of each metric. Strict: a line that Prometheus would refuse is an error.

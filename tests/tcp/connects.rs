@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use peerage::transport::tcp::{TcpAddress, TcpError};
-use peerage::{Clock, ConnectContext, ErrorClass, Transport, TransportError};
+use peerage::{Clock, ConnectContext, DataPlane, ErrorClass, Transport, TransportError};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -101,4 +101,26 @@ fn a_connect_waits_as_long_as_the_acceptor_was_told_to_delay() {
     let start = Instant::now();
     disconnect(&a, dial(&a, &b));
     assert!(start.elapsed() >= delay);
+}
+
+/// fails if: a time of a setting is added to the present, or multiplied, as it was given.
+#[test]
+fn a_limit_may_be_for_ever() {
+    const FOR_EVER: Duration = Duration::MAX;
+    let patient = |called| builder(called).handshake_timeout(FOR_EVER);
+    for (interval, dead_timeout) in
+        [(FOR_EVER, FOR_EVER), (FOR_EVER / 2, FOR_EVER), (Duration::from_millis(1), FOR_EVER)]
+    {
+        let bound = |called| patient(called).keepalive(interval, dead_timeout).bind("127.0.0.1:0").unwrap();
+        let (a, b) = (bound("a"), bound("b"));
+        let connection = dial(&a, &b);
+        a.notify(&connection, b"x").unwrap();
+        assert_eq!(b.inbox().recv(soon()).unwrap().bytes, b"x");
+        std::thread::sleep(Duration::from_millis(20)); // the keepalives of both sides have begun
+        assert_eq!(b.inbound().len(), 1);
+        disconnect(&a, connection);
+    }
+    let slow = patient("b").accept_delay(FOR_EVER).bind("127.0.0.1:0").unwrap();
+    let cx = ConnectContext::standalone(name("b"), generation(), Instant::now() + Duration::from_millis(100));
+    assert!(matches!(tcp("a").connect(&cx, &address(&slow)), Err(TcpError::TimedOut { .. })));
 }

@@ -28,6 +28,7 @@ fn an_address_that_would_not_be_safe_or_not_be_found_is_not_bound() {
     let taken = tcp("a");
     let error = Tcp::bind(taken.local_addr()).unwrap_err();
     assert!(matches!(&error, BindError::Listen { address, .. } if *address == taken.local_addr()), "{error:?}");
+    assert!(error.to_string().contains("another process listens there"), "{error}");
 }
 
 #[test]
@@ -44,10 +45,18 @@ fn limits_of_nothing_are_refused() {
 }
 
 #[test]
-fn a_runtime_of_one_thread_is_refused_and_one_of_many_serves() {
+fn a_runtime_that_can_not_serve_is_refused_and_one_of_many_threads_serves() {
     let one = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let refused = Tcp::builder().handle(one.handle().clone()).bind("127.0.0.1:0");
     assert!(matches!(refused, Err(BindError::CurrentThreadRuntime)));
+    for (lacks, has_time) in [("time", false), ("I/O", true)] {
+        // fails if: what a runtime lacks is found out by the first dialer.
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let half =
+            if has_time { builder.enable_time() } else { builder.enable_io() }.worker_threads(1).build().unwrap();
+        let refused = Tcp::builder().handle(half.handle().clone()).bind("127.0.0.1:0");
+        assert!(matches!(refused, Err(BindError::RuntimeLacks { what }) if what == lacks), "{refused:?}");
+    }
     let many = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let a = builder("a").handle(many.handle().clone()).bind("127.0.0.1:0").unwrap();
     let b = tcp("b");

@@ -5,6 +5,7 @@
 
 use super::MemoryError;
 use super::yard::Yard;
+use crate::builder::FOREVER;
 use crate::clock::Clock;
 use crate::sync::lock;
 use std::collections::{HashMap, VecDeque};
@@ -145,7 +146,7 @@ impl Steps {
     /// Delays every call that arrives from now on by this much, on the fabric's clock; zero ends it. A delay does not mind
     /// cancellation.
     pub fn delay(&self, step: Step, peer: &str, by: Duration) {
-        self.change(step, peer, |rule| rule.delay = by);
+        self.change(step, peer, |rule| rule.delay = by.min(FOREVER));
     }
 
     fn add_hold(&self, step: Step, peer: &str, gives_up: bool) -> Hold {

@@ -7,6 +7,7 @@ use super::inbound::Registry;
 use super::runtime::Threads;
 use super::secret::{MIN_SECRET, Secret};
 use super::{Counts, Shared, Tcp, TcpAddress};
+use crate::builder::FOREVER;
 use crate::clock::Clock;
 use crate::fork::{self, Own, Process};
 use crate::grant::GrantBook;
@@ -26,7 +27,7 @@ const BACKLOG: i32 = 1024;
 /// The most that one notification may ever carry: every inbound connection may need a buffer of it.
 const MAX_NOTIFICATION: usize = 16 * 1024 * 1024;
 
-/// Settings of a [`Tcp`]. [`bind`](Self::bind) makes it.
+/// Settings of a [`Tcp`]. [`bind`](Self::bind) makes it. A time of more than 30 years is taken as 30 years: for ever.
 #[derive(Debug, Default)]
 #[must_use = "`bind` makes the transport"]
 pub struct TcpBuilder {
@@ -63,6 +64,17 @@ impl Default for Settings {
             accept_delay: Duration::ZERO,
             secret: None,
             keepalive: Some(Keepalive { interval: Duration::from_secs(5), dead_timeout: Duration::from_secs(20) }),
+        }
+    }
+}
+
+impl Settings {
+    /// No time is so long that a sum of it and the present overflows.
+    fn bound_times(&mut self) {
+        let Settings { handshake_timeout, accept_delay, keepalive, .. } = self;
+        let silences = keepalive.iter_mut().flat_map(|alive| [&mut alive.interval, &mut alive.dead_timeout]);
+        for time in [handshake_timeout, accept_delay].into_iter().chain(silences) {
+            *time = FOREVER.min(*time);
         }
     }
 }
@@ -185,10 +197,11 @@ impl TcpBuilder {
     /// - [`BindError::ShortSecret`]: take a longer one.
     /// - [`BindError::NothingToAdvertise`], [`BindError::Unreachable`]: [`advertise`](Self::advertise) an address by which
     ///   other machines reach this process.
-    /// - [`BindError::CurrentThreadRuntime`]: give the handle of a multi-thread runtime, or none.
+    /// - [`BindError::CurrentThreadRuntime`], [`BindError::RuntimeLacks`]: give the handle of a multi-thread runtime that has
+    ///   I/O and time enabled, or none.
     /// - [`BindError::Threads`], [`BindError::Fork`]: the operating system gave no threads, or no memory to notice forks.
     pub fn bind(self, address: impl ToSocketAddrs) -> Result<Tcp, BindError> {
-        let TcpBuilder { name, handle, clock, advertised, short_secret, settings } = self;
+        let TcpBuilder { name, handle, clock, advertised, short_secret, mut settings } = self;
         if let Some(len) = short_secret {
             return Err(BindError::ShortSecret { len, min: MIN_SECRET });
         }
@@ -198,10 +211,11 @@ impl TcpBuilder {
         within("inbox_capacity", settings.inbox_capacity, most)?;
         within("max_notification", settings.max_notification, MAX_NOTIFICATION)?;
         if let Some(Keepalive { interval, dead_timeout }) = settings.keepalive
-            && (interval.is_zero() || dead_timeout < interval * 2)
+            && (interval.is_zero() || dead_timeout < interval.saturating_mul(2))
         {
             return Err(BindError::Keepalive { interval, dead_timeout });
         }
+        settings.bound_times();
         let address = resolve(address)?;
         if !address.ip().to_canonical().is_loopback() && settings.secret.is_none() {
             return Err(BindError::NotLoopback { address });
@@ -230,12 +244,10 @@ impl TcpBuilder {
             settings,
         });
         let (gone, until) = watch::channel(());
-        let inside = threads.handle().enter();
         let failed = |source| BindError::Listen { address, source };
         let local_addr = listener.local_addr().map_err(failed)?;
-        let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-        tokio::spawn(accept(listener, shared.clone(), until));
-        drop(inside);
+        let listener = threads.listen(listener)?.map_err(failed)?;
+        threads.handle().spawn(accept(listener, shared.clone(), until));
         let address = advertised.unwrap_or_else(|| local_addr.into());
         Ok(Tcp { shared, local_addr, address, gone: Own::new(gone), threads: Own::new(threads) })
     }

@@ -1,8 +1,11 @@
 //! The threads that serve sockets: two of our own, or those of a runtime we were given.
 
 use super::error::BindError;
+use crate::sync::{came_through, caught};
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 
 const OWN_WORKERS: usize = 2;
@@ -19,22 +22,34 @@ pub(super) struct Threads {
 impl Threads {
     pub(super) fn own() -> Result<Self, BindError> {
         let number = AtomicUsize::new(0);
-        let runtime = Builder::new_multi_thread()
+        let mut builder = Builder::new_multi_thread();
+        builder
             .worker_threads(OWN_WORKERS)
             .thread_keep_alive(RESOLVER_KEEP_ALIVE)
             .thread_name_fn(move || format!("peerage-tcp-{}", number.fetch_add(1, Ordering::Relaxed)))
             .enable_io()
-            .enable_time()
-            .build()
-            .map_err(BindError::Threads)?;
+            .enable_time();
+        // It panics where descriptors run out on the way to some of its parts.
+        let built = caught(|| builder.build()).unwrap_or_else(|panic| Err(io::Error::other(&*panic)));
+        let runtime = built.map_err(BindError::Threads)?;
         Ok(Threads { handle: runtime.handle().clone(), own: Some(runtime) })
     }
 
     pub(super) fn given(handle: Handle) -> Result<Self, BindError> {
-        match handle.runtime_flavor() {
-            RuntimeFlavor::CurrentThread => Err(BindError::CurrentThreadRuntime),
-            _ => Ok(Threads { handle, own: None }),
+        if handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
+            return Err(BindError::CurrentThreadRuntime);
         }
+        // Nothing tells what a runtime has but the panic of who uses what it has not: here, rather than with each dialer.
+        let inside = handle.enter();
+        let has_time = came_through(|| drop(tokio::time::sleep(Duration::ZERO)));
+        drop(inside);
+        if has_time { Ok(Threads { handle, own: None }) } else { Err(BindError::RuntimeLacks { what: "time" }) }
+    }
+
+    /// The listener as the runtime serves it. `Err` outside: it serves no sockets.
+    pub(super) fn listen(&self, on: std::net::TcpListener) -> Result<io::Result<TcpListener>, BindError> {
+        let _inside = self.handle.enter();
+        caught(|| TcpListener::from_std(on)).map_err(|_| BindError::RuntimeLacks { what: "I/O" })
     }
 
     pub(super) fn handle(&self) -> &Handle {

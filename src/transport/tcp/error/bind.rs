@@ -42,8 +42,9 @@ pub enum BindError {
         /// What was to be advertised.
         advertised: TcpAddress,
     },
-    /// The operating system refused the address. Most often another process listens there.
-    #[error("can't listen on {address}; is another process listening there?")]
+    /// The operating system refused the address, most often because another process listens there, or the socket; the source
+    /// says which. End what listens there, or choose another port; or raise `ulimit -n`.
+    #[error("can't listen on {address}{}", what_to_do(.source))]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -54,6 +55,12 @@ pub enum BindError {
     /// The runtime has one thread: whoever blocks it would stop every connection. Give a multi-thread handle, or none.
     #[error("the runtime given has a single thread; give the handle of a multi-thread runtime, or none")]
     CurrentThreadRuntime,
+    /// The runtime was built without what sockets are served with. Build it with `enable_all`, or give none.
+    #[error("the runtime given has no {what} enabled; build it with enable_all(), or give none")]
+    RuntimeLacks {
+        /// What is not enabled: `I/O` or `time`.
+        what: &'static str,
+    },
     /// The operating system gave no threads.
     #[error("the transport's threads could not be started")]
     Threads(#[source] io::Error),
@@ -80,4 +87,12 @@ pub enum BindError {
         /// The most.
         max: usize,
     },
+}
+
+/// A guess that is wrong sends people looking in the wrong place.
+fn what_to_do(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "; another process listens there",
+        _ => "",
+    }
 }

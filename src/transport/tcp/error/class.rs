@@ -3,6 +3,7 @@
 use super::TcpError;
 use crate::name::PeerName;
 use crate::transport::{ErrorClass, TransportError};
+use socket2::{Domain, Socket, Type};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ impl TcpError {
         source: io::Error,
         unresolvable: bool,
     ) -> Self {
+        let source = if unresolvable { what_the_resolver_lacked().unwrap_or(source) } else { source };
         match () {
             () if is_local(&source) => TcpError::NoSocket { peer, address, source },
             () if unresolvable => TcpError::Unresolvable { peer, address, source },
@@ -72,6 +74,12 @@ impl TransportError for TcpError {
             _ => None,
         }
     }
+}
+
+/// The C library's resolver opens files and sockets, and where it can't it says that there is no such host. Then every host is
+/// unknown, and no peer is at fault.
+fn what_the_resolver_lacked() -> Option<io::Error> {
+    Socket::new(Domain::IPV4, Type::DGRAM, None).err().filter(is_local)
 }
 
 /// Whether an error of the operating system says that this side has run out of something. Every peer waits then, so nothing

@@ -4,7 +4,9 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let found = pkg_config::Config::new().atleast_version("1.13").probe("ucx");
     let ucx = found.unwrap_or_else(|error| {
-        eprintln!("error: UCX 1.13 or later was not found; on Debian and Ubuntu: apt-get install -y libucx-dev pkg-config");
+        eprintln!(
+            "error: UCX 1.13 or later was not found; on Debian and Ubuntu: apt-get install -y libucx-dev pkg-config"
+        );
         eprintln!("error: elsewhere, let PKG_CONFIG_PATH name the directory of its ucx.pc");
         eprintln!("{error}");
         std::process::exit(1);

@@ -1,7 +1,9 @@
-#!/bin/sh
-# Makes src/bindings.rs again from the installed headers. Needs libclang: apt-get install -y libclang-dev.
-set -eu
+#!/usr/bin/env bash
+# Makes src/bindings.rs anew from the installed headers of UCX. Needs libclang (`apt-get install -y libclang-dev`, or LIBCLANG_PATH).
+set -euo pipefail
 cd "$(dirname "$0")"
-out=$(cargo build --features bindgen --message-format json | sed -n 's/.*"reason":"build-script-executed".*"package_id":"[^"]*ucx-sys[^"]*".*"out_dir":"\([^"]*\)".*/\1/p' | tail -1)
-cp "$out/bindings.rs" src/bindings.rs
-echo "src/bindings.rs: $(wc -l < src/bindings.rs) lines, of UCX $(pkg-config --modversion ucx)"
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+cargo build --features bindgen --target-dir "$out"
+cp "$(find "$out" -path '*peerage-ucx-sys-*/out/bindings.rs' | head -1)" src/bindings.rs
+rustfmt --edition 2024 src/bindings.rs

@@ -7,6 +7,7 @@
 //! An operation owns what libucp may touch until its callback: the bytes of a message, a page of ours, the key to the
 //! peer's. It ends exactly once: at once, when libucp says so, or in its callback; a forced close ends what is left so.
 
+use super::link::Link;
 use super::mailbox::{Event, Mailbox};
 use super::message::Head;
 use super::native::{Mapped, Status, Stranger, Worker};
@@ -57,11 +58,13 @@ impl Drop for Operation {
     fn drop(&mut self) {
         // Release: what the operation touched, for who sees it gone.
         self.flight.fetch_sub(1, Ordering::Release);
+        self.mailbox.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// A read or a write of a page of ours, from its go to the end of its flush.
 pub(super) struct Access {
+    pub(super) link: Arc<Link>,
     pub(super) endpoint: EndpointKey,
     pub(super) id: TransferId,
     pub(super) kind: TransferKind,
@@ -95,6 +98,14 @@ pub(super) struct Received {
 
 /// A long message that waits at its sender's. It must be received or refused: forgotten, it leaks in libucp.
 pub(super) struct Parked(*mut c_void);
+
+impl Parked {
+    /// It is not wanted.
+    pub(super) fn refuse(self, worker: &Worker) {
+        // SAFETY: it came for this worker, which lives, and is used once.
+        unsafe { ucp_am_data_release(worker.raw, self.0) };
+    }
+}
 
 // SAFETY: a handle that is used once, in calls of a worker in multi-thread mode.
 unsafe impl Send for Parked {}
@@ -138,14 +149,8 @@ impl Endpoint {
         self.raw.addr()
     }
 
-    /// How many operations have not ended.
-    pub(super) fn in_flight(&self) -> usize {
-        // Acquire: what those that ended touched.
-        self.flight.load(Ordering::Acquire)
-    }
-
-    /// Sends a message: one allocation, which libucp may use until it has sent it. Never waits. `Ok(true)`: it is under way.
-    pub(super) fn send(&self, head: Head, body: &[u8]) -> Result<bool, Status> {
+    /// Sends a message: one allocation, which libucp may use until it has sent it. Never waits.
+    pub(super) fn send(&self, head: Head, body: &[u8]) -> Result<(), Status> {
         let mut bytes = Vec::with_capacity(Head::LEN + body.len());
         bytes.extend_from_slice(&head.encode());
         bytes.extend_from_slice(body);
@@ -156,7 +161,7 @@ impl Endpoint {
             unsafe { ucp_am_send_nbx(self.raw, 0, header.cast(), Head::LEN, data.cast(), len, param) }
         };
         let flags = UCP_AM_SEND_FLAG_REPLY;
-        self.submit(Held::Message { _bytes: bytes }, None, flags, submit).map(|ended| ended.is_none())
+        self.submit(Held::Message { _bytes: bytes }, None, flags, submit).map(drop).map_err(|(status, _)| status)
     }
 
     /// The key to the peer's memory that it sent us.
@@ -210,12 +215,6 @@ impl Endpoint {
         }
     }
 
-    /// Does not take it.
-    pub(super) fn refuse(&self, parked: Parked) {
-        // SAFETY: as in `receive`.
-        unsafe { ucp_am_data_release(self.worker.raw, parked.0) };
-    }
-
     /// Hands an operation to libucp. `Ok(None)`: it will end in its callback.
     fn submit(
         &self,
@@ -225,6 +224,7 @@ impl Endpoint {
         call: impl FnOnce(&ucp_request_param_t) -> ucs_status_ptr_t,
     ) -> Result<Option<Held>, (Status, Held)> {
         self.flight.fetch_add(1, Ordering::Relaxed);
+        self.worker.mailbox.under_way.fetch_add(1, Ordering::Relaxed);
         let (key, flight, mailbox) = (self.key(), self.flight.clone(), self.worker.mailbox.clone());
         let operation = Box::into_raw(Box::new(Operation { held, key, flight, mailbox }));
         // SAFETY: all zeroes is a valid `ucp_request_param_t`; the mask says what counts.
@@ -241,6 +241,8 @@ impl Endpoint {
         // A status is a small negative number in the place of the pointer.
         let status = answer as isize;
         if answer != 0 && !(isize::from(UCS_ERR_LAST)..0).contains(&status) {
+            // It needs progress, which the thread may be asleep to.
+            self.worker.mailbox.ring();
             return Ok(None);
         }
         // SAFETY: libucp has no request for it and calls nobody back, so it is ours again.

@@ -13,6 +13,7 @@ use crate::transport::tcp::InboundKey;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 /// What the thread has to look at.
@@ -31,17 +32,15 @@ pub(super) enum Event {
     Accessed(Access, Result<(), Status>),
     /// Open a connection.
     Dial(Box<Dial>),
-    /// Nobody waits for this attempt any more.
+    /// Nobody waits for this attempt, or for this goodbye, any more.
     GiveUp(Arc<Link>),
-    /// A queued transfer may have its turn.
-    Turn(Arc<Link>),
     /// Close a connection: this was the last reference of its user.
     Close(Arc<Link>, Arc<Endpoint>, Ending),
     /// Close inbound connections, of which key or all.
     EndInbound(Option<InboundKey>, Farewell),
     /// Lets nobody in any more.
     Refuse,
-    /// There is room in the inbox for who waited for it, or something is under way that needs the thread awake.
+    /// There is room in the inbox for who waited for it.
     Look,
     /// The transport is dropped.
     Stop,
@@ -59,6 +58,8 @@ pub(super) enum Ending {
 pub(super) struct Mailbox {
     inner: Mutex<Inner>,
     bell: OwnedFd,
+    /// Operations of all endpoints that have not ended.
+    pub(super) under_way: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -71,7 +72,7 @@ struct Inner {
 impl Mailbox {
     pub(super) fn new() -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Mailbox { inner: Mutex::default(), bell })
+        Ok(Mailbox { inner: Mutex::default(), bell, under_way: AtomicUsize::new(0) })
     }
 
     /// Never waits. What is put after the thread has ended is dropped.
@@ -84,6 +85,16 @@ impl Mailbox {
         inner.events.push(event);
         let rings = std::mem::take(&mut inner.asleep);
         drop(inner);
+        self.ring_if(rings);
+    }
+
+    /// Wakes the thread if it sleeps, for what libucp needs it for.
+    pub(super) fn ring(&self) {
+        let rings = std::mem::take(&mut lock(&self.inner).asleep);
+        self.ring_if(rings);
+    }
+
+    fn ring_if(&self, rings: bool) {
         if rings {
             // Fails only when it rings already.
             let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());

@@ -99,7 +99,7 @@ impl Context {
         let mut handle = ptr::null_mut();
         // SAFETY: the bytes are the region's, which `Mapped` keeps alive until after it has unmapped them.
         Status::check(unsafe { ucp_mem_map(self.raw, &params, &mut handle) })?;
-        let mut mapped = Mapped { context: self.clone(), handle, region: region.clone(), key: Vec::new() };
+        let mut mapped = Mapped { context: self.clone(), handle, _region: region.clone(), key: Vec::new() };
         let (mut bytes, mut len) = (ptr::null_mut(), 0);
         // SAFETY: `handle` was mapped above.
         Status::check(unsafe { ucp_rkey_pack(self.raw, handle, &mut bytes, &mut len) })?;
@@ -122,7 +122,7 @@ impl Drop for Context {
 pub(super) struct Mapped {
     context: Arc<Context>,
     pub(super) handle: ucp_mem_h,
-    pub(super) region: Region,
+    _region: Region,
     /// What a peer needs to read and write it.
     pub(super) key: Vec<u8>,
 }

@@ -98,7 +98,8 @@ const UNDO: Duration = Duration::from_secs(1);
 /// A transport over libucp: listens for the processes that connect to us, and connects to others.
 ///
 /// It is served by one thread of its own, `peerage-ucx`. Dropping it closes every connection by force, within a second, and
-/// waits for the thread, unless it runs on it.
+/// waits for the thread, unless it runs on it. A connection that somebody still holds says goodbye then, and is closed when it is
+/// dropped.
 ///
 /// In a child of `fork` it is the parent's: what may fail answers [`UcxError::UsedAfterFork`], lists are empty, and dropping it
 /// or a connection of it does not call libucp.

@@ -207,7 +207,13 @@ impl Thread {
             _ => Err(Unusable),
         };
         if taken.is_err() {
-            self.misbehaved(from);
+            return self.misbehaved(from);
+        }
+        if head.kind == Kind::Goodbye {
+            // It closes the connection itself, if it can.
+            let until = Instant::now() + 2 * LINGER;
+            inbound.serving.until = Some(until);
+            self.timers.insert((until, from));
         }
     }
 
@@ -491,12 +497,19 @@ impl Thread {
             }
         }
         self.to_close.extend(self.outbound.keys().chain(self.inbound.keys()));
+        self.close();
+        // What is left has users, who close it when they drop it.
+        for (_, Outbound { link, endpoint, .. }) in &self.outbound {
+            let head = Head::new(Kind::Goodbye, link.generation, Farewell::Other as u64);
+            let _ = endpoint.send(head, &link.last_sequence().to_le_bytes());
+        }
         let (mut events, end) = (Vec::new(), Instant::now() + UNDO);
         loop {
             self.shared.mailbox.take(&mut events);
             events.drain(..).for_each(|event| self.take_back(event));
             self.close();
-            if self.closing.is_empty() || Instant::now() > end {
+            let goodbyes = !self.outbound.is_empty() && self.shared.mailbox.under_way.load(Ordering::Relaxed) > 0;
+            if self.closing.is_empty() && !goodbyes || Instant::now() > end {
                 break;
             }
             if !self.worker.progress() {

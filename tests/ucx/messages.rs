@@ -56,21 +56,19 @@ fn who_is_not_received_is_refused_as_busy_and_goes_on_once_it_is() {
     }
 }
 
-/// What was sent before a removal has come when the removal is over.
+/// What was sent before a removal comes, and a close by force ends what is under way.
 ///
 /// fails if: a goodbye is not waited for.
 #[test]
 fn what_was_sent_before_a_removal_comes() {
-    let (a, b) = (ucx("a"), ucx("b"));
-    for _ in 0..20 {
-        let connection = dial(&a, &b);
+    let (here, mut served) = (ucx("here"), Served::start(0));
+    for round in 1..=20 {
+        let connection = try_dial(&here, "served", served.addr).unwrap();
         for _ in 0..100 {
-            a.notify(&connection, &[1; 3000]).unwrap();
+            here.notify(&connection, &[1; 3000]).unwrap();
         }
-        disconnect(&a, connection, CloseReason::Removed);
-        for at in 0..100 {
-            assert!(b.inbox().recv(soon()).is_some(), "message {at}");
-        }
+        disconnect(&here, connection, CloseReason::Removed);
+        eventually("all are received", || served.messages() == 100 * round);
     }
 }
 

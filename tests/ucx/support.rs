@@ -109,6 +109,12 @@ impl Served {
         self.line("descriptors ").parse().unwrap()
     }
 
+    /// How many messages it has received.
+    pub(crate) fn messages(&mut self) -> usize {
+        self.child.stdin.as_mut().unwrap().write_all(b"!\n").unwrap();
+        self.line("messages ").parse().unwrap()
+    }
+
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -128,11 +134,18 @@ fn serves() {
     let Ok(port) = std::env::var(SERVES) else { return };
     let ucx = Ucx::builder().name(name("served")).bind(("127.0.0.1", port.parse().unwrap())).unwrap();
     println!("listens at {}", ucx.local_addr());
+    let messages = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        scope.spawn(|| while ucx.inbox().recv(Instant::now() + 100 * LONG).is_some() {});
+        scope.spawn(|| {
+            while ucx.inbox().recv(Instant::now() + 100 * LONG).is_some() {
+                messages.fetch_add(1, Ordering::Relaxed);
+            }
+        });
         for line in std::io::stdin().lines().map_while(Result::ok) {
-            assert_eq!(line, "?");
-            println!("descriptors {}", descriptors());
+            match line.as_str() {
+                "?" => println!("descriptors {}", descriptors()),
+                _ => println!("messages {}", messages.load(Ordering::Relaxed)),
+            }
         }
         std::process::exit(0);
     });

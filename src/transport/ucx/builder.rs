@@ -39,6 +39,7 @@ pub(super) struct Settings {
     pub(super) max_notification: usize,
     pub(super) trust_network: bool,
     pub(super) polling: bool,
+    pub(super) overlap: bool,
 }
 
 impl Default for Settings {
@@ -50,6 +51,7 @@ impl Default for Settings {
             max_notification: 64 * 1024,
             trust_network: false,
             polling: false,
+            overlap: true,
         }
     }
 }
@@ -80,6 +82,12 @@ impl UcxBuilder {
     /// Whether the thread never sleeps, for latency: it takes a core then, all the time. Default: no.
     pub fn polling(mut self, polling: bool) -> Self {
         self.settings.polling = polling;
+        self
+    }
+
+    /// Whether a new connection to a peer may be opened while the old one drains. Default: yes.
+    pub fn overlap(mut self, overlap: bool) -> Self {
+        self.settings.overlap = overlap;
         self
     }
 

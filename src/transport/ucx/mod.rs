@@ -311,11 +311,11 @@ impl Transport for Ucx {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::CLOSE_QUIESCES
+        let always = Capabilities::CLOSE_QUIESCES
             .with(Capabilities::NATIVE_CLOSE)
             .with(Capabilities::PROBE)
-            .with(Capabilities::UPDATES_IN_PLACE)
-            .with(Capabilities::OVERLAP)
+            .with(Capabilities::UPDATES_IN_PLACE);
+        if self.shared.settings.overlap { always.with(Capabilities::OVERLAP) } else { always }
     }
 
     fn connect(&self, cx: &ConnectContext, to: &UcxAddress) -> Result<Connected<UcxConnection>, UcxError> {

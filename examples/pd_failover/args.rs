@@ -137,9 +137,11 @@ pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Asked, String
         return Err("--scenario judges this library's table; give it without --compare, --mode and --no-revoke".into());
     }
     if args.transport != TransportKind::Tcp && args.scenario.is_some() {
-        return Err("--scenario is for --transport tcp: a way between two processes that drops what it carries can't be laid \
+        return Err(
+            "--scenario is for --transport tcp: a way between two processes that drops what it carries can't be laid \
                     for others"
-            .into());
+                .into(),
+        );
     }
     Ok(Asked::Run(args))
 }

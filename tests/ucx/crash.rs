@@ -76,7 +76,12 @@ fn child_of_the_crash_test() {
         with_the_table(addr, end, &mut pause, &done);
     }
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    println!("{mode}: {} connects, {} closes, {} sends", count(&done.connects), count(&done.closes), count(&done.sends));
+    println!(
+        "{mode}: {} connects, {} closes, {} sends",
+        count(&done.connects),
+        count(&done.closes),
+        count(&done.sends)
+    );
     assert!(count(&done.connects) > 20 && count(&done.closes) > 20 && count(&done.sends) > 1000, "no load");
 }
 

@@ -2,9 +2,7 @@
 
 use crate::support::*;
 use peerage::transport::ucx::Ucx;
-use peerage::{
-    Backoff, Liveness, Peer, PeerTable, Phase, ProbeContext, ReadyError, Transport,
-};
+use peerage::{Backoff, Liveness, Peer, PeerTable, Phase, ProbeContext, ReadyError, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 

@@ -86,7 +86,9 @@ pub enum UcxError {
         source: io::Error,
     },
     /// Its address is not on this machine, and [`trust_network`](super::UcxBuilder::trust_network) was not said.
-    #[error("peer \"{peer}\" at {address} is not on this machine; UCX authenticates nobody, so say trust_network(true) first")]
+    #[error(
+        "peer \"{peer}\" at {address} is not on this machine; UCX authenticates nobody, so say trust_network(true) first"
+    )]
     NotLoopback {
         /// The peer.
         peer: PeerName,

@@ -157,8 +157,8 @@ impl Inbound {
     /// Moves what is ready into the inbox, as far as there is room, and tells the sender.
     pub(super) fn move_on(&mut self, shared: &Shared) -> Result<(), Unusable> {
         let serving = &mut self.serving;
-        let is_old = !serving.ready.is_empty()
-            && serving.key.as_ref().is_some_and(|key| shared.registry.is_superseded(key));
+        let is_old =
+            !serving.ready.is_empty() && serving.key.as_ref().is_some_and(|key| shared.registry.is_superseded(key));
         let mut last = None;
         while let Some(next) = serving.ready.pop_front() {
             let (len, sequence) = (next.bytes.len(), next.sequence);

@@ -35,7 +35,11 @@
 //!
 //! # What it does not do
 //! **UCX trusts the network.** Nobody is authenticated, and a peer that speaks UCX's own protocol falsely may do anything.
-//! So only loopback addresses are bound and dialled until [`trust_network`](UcxBuilder::trust_network) is said.
+//! So only loopback addresses are bound and dialled until [`trust_network`](UcxBuilder::trust_network) is said. That is about the
+//! handshake: the lanes that carry data listen on every device that `UCX_NET_DEVICES` allows.
+//!
+//! **One per process**: with several workers in a process libucs 1.13.1 may abort it. See
+//! [limitations](crate::docs::limitations).
 //!
 //! A process that was stopped, or that the network swallows, raises no error: [probes](crate::Heartbeat) find it. When this
 //! process ends an inbound connection while the dialer writes to a page that was lent over it, the dialer may still write until it
@@ -337,12 +341,7 @@ impl Transport for Ucx {
 
     /// Tells the peer why, and waits for it to have what was sent, for a second at most, then closes by force. A connection
     /// that failed is not waited for.
-    fn disconnect(
-        &self,
-        cx: &CloseContext,
-        mut connection: UcxConnection,
-        why: CloseReason,
-    ) -> Closed<UcxConnection> {
+    fn disconnect(&self, cx: &CloseContext, mut connection: UcxConnection, why: CloseReason) -> Closed<UcxConnection> {
         if !self.shared.process.is_this() {
             return Closed::Leaked("it is the parent's");
         }

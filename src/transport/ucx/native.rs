@@ -174,9 +174,11 @@ impl Worker {
         Status::check(unsafe { ucp_worker_get_efd(raw, &mut worker.efd) })?;
         // SAFETY: as in `Context::new`.
         let mut handler: ucp_am_handler_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        handler.field_mask =
-            (UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_FLAGS
-                | UCP_AM_HANDLER_PARAM_FIELD_ARG).into();
+        handler.field_mask = (UCP_AM_HANDLER_PARAM_FIELD_ID
+            | UCP_AM_HANDLER_PARAM_FIELD_CB
+            | UCP_AM_HANDLER_PARAM_FIELD_FLAGS
+            | UCP_AM_HANDLER_PARAM_FIELD_ARG)
+            .into();
         handler.id = 0;
         handler.flags = UCP_AM_FLAG_WHOLE_MSG;
         handler.cb = Some(am_received);
@@ -229,8 +231,7 @@ impl Listener {
         let sockaddr = SockAddr::from(address);
         // SAFETY: as in `Context::new`.
         let mut params: ucp_listener_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        params.field_mask =
-            (UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER).into();
+        params.field_mask = (UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER).into();
         params.sockaddr.addr = sockaddr.as_ptr().cast();
         params.sockaddr.addrlen = sockaddr.len();
         params.conn_handler.cb = Some(stranger_came);

@@ -499,7 +499,7 @@ impl Thread {
         self.to_close.extend(self.outbound.keys().chain(self.inbound.keys()));
         self.close();
         // What is left has users, who close it when they drop it.
-        for (_, Outbound { link, endpoint, .. }) in &self.outbound {
+        for Outbound { link, endpoint, .. } in self.outbound.values() {
             let head = Head::new(Kind::Goodbye, link.generation, Farewell::Other as u64);
             let _ = endpoint.send(head, &link.last_sequence().to_le_bytes());
         }

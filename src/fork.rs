@@ -85,6 +85,13 @@ impl<V> std::ops::Deref for Own<V> {
     }
 }
 
+#[cfg(feature = "ucx")]
+impl<V> std::ops::DerefMut for Own<V> {
+    fn deref_mut(&mut self) -> &mut V {
+        &mut self.value
+    }
+}
+
 #[cfg(feature = "tcp")]
 impl<V> Drop for Own<V> {
     fn drop(&mut self) {

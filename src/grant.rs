@@ -460,6 +460,12 @@ impl Loan {
         self.part.is_empty()
     }
 
+    /// The part, for a native library that its borrower accesses it through.
+    #[cfg(all(feature = "ucx", target_endian = "little"))]
+    pub(crate) fn part(&self) -> &Slice {
+        &self.part
+    }
+
     /// Copies one chunk into the page, `at` counted from the start of the part. Never waits.
     ///
     /// # Errors

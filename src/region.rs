@@ -58,6 +58,13 @@ impl Region {
         Ok(Slice { region: self.clone(), offset: range.start, len: range.end - range.start })
     }
 
+    /// Where its bytes are, for a native library that reads and writes them while they are used here. They are atomics, and
+    /// little-endian words have their bytes in order.
+    #[cfg(all(feature = "ucx", target_endian = "little"))]
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.0.words.as_ptr().cast_mut().cast()
+    }
+
     fn check(&self, offset: usize, len: Option<usize>) -> Result<(), OutOfRegion> {
         match len.and_then(|len| offset.checked_add(len)) {
             Some(end) if end <= self.0.len => Ok(()),
@@ -155,6 +162,12 @@ impl Slice {
             word += 1;
         }
         Ok(())
+    }
+
+    /// Where its bytes are: see [`Region::as_ptr`].
+    #[cfg(all(feature = "ucx", target_endian = "little"))]
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.region.as_ptr().wrapping_add(self.offset)
     }
 
     /// The whole slice as bytes.

@@ -1,6 +1,6 @@
 //! What people ask for on the command line.
 
-use crate::modes::Mode;
+use crate::modes::{Mode, TransportKind};
 use crate::scenario::Scenario;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -22,6 +22,7 @@ usage: pd_failover [options]
   --kv-bytes-per-token N    a page is 512 times this                                              [default 64]
   --connect-delay MS        how long every acceptor waits before it answers a connect             [default 5]
   --mode MODE               peerage, or today's lifecycles: global-lock, check-then-add           [default peerage]
+  --transport NAME          tcp, or with the feature ucx: ucx, where the connect delay is the dialer's [default tcp]
   --scenario NAME           one kind of trouble in place of the schedule, and what it must not do; changes the defaults of
                             the options above:
       storm                 all prefills restart together while every decode has 64 callers; never more connects at
@@ -59,6 +60,7 @@ pub(crate) struct Args {
     pub(crate) kv_bytes_per_token: usize,
     pub(crate) connect_delay: Duration,
     pub(crate) mode: Mode,
+    pub(crate) transport: TransportKind,
     pub(crate) scenario: Option<Scenario>,
     pub(crate) revoke: bool,
     pub(crate) compare: bool,
@@ -79,6 +81,7 @@ impl Default for Args {
             kv_bytes_per_token: 64,
             connect_delay: Duration::from_millis(5),
             mode: Mode::Peerage,
+            transport: TransportKind::Tcp,
             scenario: None,
             revoke: true,
             compare: false,
@@ -122,6 +125,7 @@ pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Asked, String
             "--speedup" => args.speedup = number(&flag, &value()?, 0.01, 10_000.0)?,
             "--duration" => args.duration = Duration::from_secs_f64(number(&flag, &value()?, 1.0, 86_400.0)?),
             "--mode" => args.mode = value()?.parse()?,
+            "--transport" => args.transport = value()?.parse()?,
             "--scenario" => args.scenario = Some(value()?.parse()?),
             _ => return Err(format!("{flag} is not an option; see --help")),
         }
@@ -131,6 +135,13 @@ pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Asked, String
     }
     if args.scenario.is_some() && (args.compare || args.mode != Mode::Peerage || !args.revoke) {
         return Err("--scenario judges this library's table; give it without --compare, --mode and --no-revoke".into());
+    }
+    if args.transport != TransportKind::Tcp && args.scenario.is_some() {
+        return Err(
+            "--scenario is for --transport tcp: a way between two processes that drops what it carries can't be laid \
+                    for others"
+                .into(),
+        );
     }
     Ok(Asked::Run(args))
 }
@@ -159,7 +170,7 @@ mod tests {
     fn every_option_is_taken() {
         let Ok(Asked::Run(args)) = parsed(
             "--trace t --speedup 2.5 --duration 3 --seed 9 --prefill 4 --decode 2 --threads 3 --kv-bytes-per-token 8 \
-             --connect-delay 7 --mode global-lock --no-revoke --compare --check --json",
+             --connect-delay 7 --mode global-lock --transport tcp --no-revoke --compare --check --json",
         ) else {
             panic!("refused")
         };
@@ -174,6 +185,7 @@ mod tests {
             kv_bytes_per_token: 8,
             connect_delay: Duration::from_millis(7),
             mode: Mode::GlobalLock,
+            transport: TransportKind::Tcp,
             scenario: None,
             revoke: false,
             compare: true,

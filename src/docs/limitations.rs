@@ -16,6 +16,12 @@
 //! - **Goodbyes need a shutdown.** A process that drops its table and transport and exits at once breaks its connections off;
 //!   its peers see a loss.
 //!
+//! - **`Ucx` trusts the network.** UCX authenticates nobody and protects nothing. Only loopback addresses are listened on and dialled
+//!   unless `trust_network` is said, but the lanes that carry data listen on every device that `UCX_NET_DEVICES` allows.
+//! - **One `Ucx` per process.** With several, libucs of UCX 1.13.1 may abort the process (`async.c`, `handler->async == async`): it
+//!   keeps events by descriptor number, and takes one worker's for another's when a number comes again. One is not affected.
+//!   It also is one lock for all peers: libucp takes its worker's around each call, though never while it waits for a peer.
+//!
 //! # About what is in use
 //!
 //! - **A forgotten lease** (`mem::forget`) keeps its connection open for ever and, on a transport without `OVERLAP`, its peer

@@ -16,6 +16,8 @@ pub mod memory;
 mod stages;
 #[cfg(feature = "tcp")]
 pub mod tcp;
+#[cfg(all(feature = "ucx", target_endian = "little"))]
+pub mod ucx;
 
 pub(crate) use context::ReportSink;
 pub use context::{CloseContext, CloseReason, ConnectContext, ProbeContext, Reported, Reporter};

@@ -13,7 +13,7 @@ pub(crate) use setup::{Role, Setup};
 
 use crate::latency::{Column, Latencies};
 use crate::lines::{Command, Event, Tally};
-use crate::modes::{self, Net, PeerIndex, Peers, Policy, Watched};
+use crate::modes::{self, Net, PeerIndex, Peers, Policy, TransportKind, Watched, Wire};
 use crate::scenario::Scenario;
 use crate::wire::Message;
 use callers::Callers;
@@ -82,8 +82,7 @@ enum Work {
 impl Child {
     fn start(setup: &Setup) -> Result<Self, String> {
         let net = Watched::new(Counting::new(listen(setup)?));
-        let tcp = net.inner().inner();
-        let address = tcp.address().clone().with_incarnation(tcp.incarnation()).to_string();
+        let address = net.inner().inner().address().to_string();
         let peers = modes::open(setup.mode, net, &addresses(setup)?, policy(setup))?;
         say(&Event::Up { address });
 
@@ -194,7 +193,27 @@ impl Child {
     }
 }
 
-fn listen(setup: &Setup) -> Result<Tcp, String> {
+fn listen(setup: &Setup) -> Result<Wire, String> {
+    match setup.transport {
+        TransportKind::Tcp => listen_tcp(setup).map(Wire::Tcp),
+        #[cfg(feature = "ucx")]
+        TransportKind::Ucx => Ok(Wire::Ucx(listen_ucx(setup)?, setup.connect_delay)),
+    }
+}
+
+#[cfg(feature = "ucx")]
+fn listen_ucx(setup: &Setup) -> Result<peerage::transport::ucx::Ucx, String> {
+    use peerage::transport::ucx::{Ucx, UcxBindError};
+    let deadline = Instant::now() + BIND;
+    loop {
+        match Ucx::builder().name(peer_name(&setup.name)?).overlap(false).bind(setup.listen) {
+            Err(UcxBindError::Listen { .. }) if Instant::now() < deadline => thread::sleep(Duration::from_millis(20)),
+            ucx => return ucx.map_err(|error| error.to_string()),
+        }
+    }
+}
+
+fn listen_tcp(setup: &Setup) -> Result<Tcp, String> {
     let deadline = Instant::now() + BIND;
     loop {
         // One connection to a peer at a time, as with NIXL: that is where lifecycles differ.
@@ -234,12 +253,7 @@ fn policy(setup: &Setup) -> Policy {
 
 /// Resets the connections that one peer, or every peer, has made to us.
 fn cut(net: &Net, peer: Option<&str>) {
-    let tcp = net.inner().inner();
-    for inbound in tcp.inbound() {
-        if peer.is_none_or(|peer| inbound.key.name.as_str() == peer) {
-            tcp.cut_inbound(&inbound.key);
-        }
-    }
+    net.inner().inner().cut(peer);
 }
 
 /// Two seconds of resets every 20 ms, two seconds of rest, and so on.

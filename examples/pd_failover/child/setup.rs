@@ -1,6 +1,6 @@
 //! What the parent tells a child when it starts it: the words of its command line after `--child`.
 
-use crate::modes::Mode;
+use crate::modes::{Mode, TransportKind};
 use crate::scenario::Scenario;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,6 +23,7 @@ pub(crate) struct Setup {
     /// Those it sends to.
     pub(crate) peers: Vec<(String, SocketAddr)>,
     pub(crate) mode: Mode,
+    pub(crate) transport: TransportKind,
     pub(crate) scenario: Option<Scenario>,
     pub(crate) threads: usize,
     pub(crate) page_bytes: usize,
@@ -46,6 +47,7 @@ impl Setup {
             format!("name={}", self.name),
             format!("listen={}", self.listen),
             format!("mode={}", self.mode),
+            format!("transport={}", self.transport),
             format!("threads={}", self.threads),
             format!("page-bytes={}", self.page_bytes),
             format!("connect-delay-us={}", self.connect_delay.as_micros()),
@@ -79,6 +81,7 @@ impl Setup {
             listen: parsed(needed("listen")?)?,
             peers: args.iter().filter(|(k, _)| k == "peer").map(|(_, v)| peer(v)).collect::<Result<_, String>>()?,
             mode: needed("mode")?.parse()?,
+            transport: needed("transport")?.parse()?,
             scenario: of("scenario").map(str::parse).transpose()?,
             threads: parsed(needed("threads")?)?,
             page_bytes: parsed(needed("page-bytes")?)?,
@@ -107,6 +110,7 @@ mod tests {
             listen: address(1),
             peers: vec![("prefill-0".into(), address(2)), ("victim".into(), address(3))],
             mode: Mode::CheckThenAdd,
+            transport: TransportKind::Tcp,
             scenario: Some(Scenario::Storm),
             threads: 7,
             page_bytes: 4096,

@@ -10,12 +10,13 @@ mod check_then_add;
 mod direct;
 mod global_lock;
 mod peerage;
+mod transport;
 mod watched;
 
 pub(crate) use self::peerage::Peerage;
 use crate::lines::Counts;
 use ::peerage::transport::Counting;
-use ::peerage::transport::tcp::{Tcp, TcpAddress};
+use ::peerage::transport::tcp::TcpAddress;
 use ::peerage::{
     Backoff, Breaker, Generation, Grant, Heartbeat, PeerName, Region, RemoteSlice, Slice, Transfer, Transport,
 };
@@ -24,10 +25,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+pub(crate) use transport::{Kind as TransportKind, Wire};
 pub(crate) use watched::Watched;
 
 /// The transport of every mode.
-pub(crate) type Net = Watched<Counting<Tcp>>;
+pub(crate) type Net = Watched<Counting<Wire>>;
 /// A peer, by its place in the list that [`open`] was given.
 pub(crate) type PeerIndex = usize;
 

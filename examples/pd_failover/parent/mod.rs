@@ -496,6 +496,7 @@ fn setups(args: &Args, mode: Mode) -> Result<Vec<Setup>, RunError> {
             .map(|(_, name, address)| (name.clone(), *address))
             .collect(),
         mode,
+        transport: args.transport,
         scenario: args.scenario,
         threads: args.threads,
         page_bytes: args.kv_bytes_per_token * BLOCK_TOKENS as usize,

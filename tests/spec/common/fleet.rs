@@ -143,6 +143,70 @@ mod over_tcp {
     }
 }
 
+#[cfg(feature = "ucx")]
+pub(crate) use over_ucx::OverUcx;
+
+#[cfg(feature = "ucx")]
+mod over_ucx {
+    use super::Fleet;
+    use crate::common::eventually;
+    use peerage::transport::ucx::{Ucx, UcxAddress};
+    use std::net::SocketAddr;
+
+    /// Over the system's libucp, with the devices it chooses or with one.
+    pub(crate) struct OverUcx<const TCP_ONLY: bool> {
+        remotes: Vec<(String, SocketAddr, Option<Ucx>)>,
+    }
+
+    impl<const TCP_ONLY: bool> OverUcx<TCP_ONLY> {
+        fn ucx(name: &str, at: SocketAddr) -> Option<Ucx> {
+            let builder = Ucx::builder().name(name.try_into().unwrap());
+            if TCP_ONLY { builder.config("TLS", "tcp").bind(at).ok() } else { builder.bind(at).ok() }
+        }
+
+        fn at(&mut self, name: &str) -> &mut (String, SocketAddr, Option<Ucx>) {
+            self.remotes.iter_mut().find(|(of, ..)| of == name).expect("a remote of this fleet")
+        }
+    }
+
+    impl<const TCP_ONLY: bool> Fleet for OverUcx<TCP_ONLY> {
+        type Transport = Ucx;
+
+        fn of(remotes: &[&str]) -> Self {
+            let remotes = remotes.iter().map(|name| {
+                let ucx = Self::ucx(name, ([127, 0, 0, 1], 0).into()).expect("libucp listens on loopback");
+                (name.to_string(), ucx.local_addr(), Some(ucx))
+            });
+            OverUcx { remotes: remotes.collect() }
+        }
+
+        fn here(&self) -> Ucx {
+            Self::ucx("here", ([127, 0, 0, 1], 0).into()).expect("libucp listens on loopback")
+        }
+
+        fn remote(&self, name: &str) -> &Ucx {
+            let remote = self.remotes.iter().find(|(of, ..)| of == name).expect("a remote of this fleet");
+            remote.2.as_ref().expect("it lives")
+        }
+
+        fn address(&self, name: &str) -> UcxAddress {
+            self.remotes.iter().find(|(of, ..)| of == name).expect("a remote of this fleet").1.into()
+        }
+
+        fn stop(&mut self, name: &str) {
+            self.at(name).2 = None;
+        }
+
+        fn start(&mut self, name: &str) {
+            let (name, address, ucx) = self.at(name);
+            eventually("the address is free", || {
+                *ucx = Self::ucx(name, *address);
+                ucx.is_some()
+            });
+        }
+    }
+}
+
 /// Makes each generic test a test over every transport.
 macro_rules! with_transports {
     ($($test:ident),+ $(,)?) => {
@@ -152,6 +216,14 @@ macro_rules! with_transports {
         #[cfg(feature = "tcp")]
         mod over_tcp {
             $(#[test] fn $test() { super::$test::<crate::common::OverTcp>() })+
+        }
+        #[cfg(feature = "ucx")]
+        mod over_ucx {
+            $(#[test] fn $test() { super::$test::<crate::common::OverUcx<false>>() })+
+        }
+        #[cfg(feature = "ucx")]
+        mod over_ucx_tcp {
+            $(#[test] fn $test() { super::$test::<crate::common::OverUcx<true>>() })+
         }
     };
 }

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# The `Ucx` transport over the system's libucp: lints, its own tests, every transport's specification over it, failover.
+#   ci/ucx.sh             a few minutes
+#   ci/ucx.sh --proof     also 20 runs of 10 s of the crash test, and 1,000 kills and restarts
+# Installs libucx-dev where there is apt-get; skips, and says so, where there is neither.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if ! pkg-config --exists 'ucx >= 1.13' 2>/dev/null; then
+  if ! command -v apt-get >/dev/null; then
+    echo "SKIPPED: no UCX 1.13 or later here (Debian: libucx-dev), and no apt-get to install it" >&2
+    exit 0
+  fi
+  as_root=()
+  [ "$(id -u)" -eq 0 ] || as_root=(sudo)
+  "${as_root[@]}" apt-get update
+  "${as_root[@]}" apt-get install -y --no-install-recommends libucx-dev pkg-config
+fi
+echo "UCX $(pkg-config --modversion ucx)"
+cargo clippy --features ucx,serde,tracing,metrics --all-targets -- -D warnings
+RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --features ucx --document-private-items
+cargo test -p peerage-ucx-sys
+# One test at a time: they have several workers in a process, which libucs does not bear well (docs::limitations).
+cargo test --features ucx --lib ucx
+cargo test --features ucx --test ucx -- --test-threads 1
+cargo test --features ucx --test spec over_ucx -- --test-threads 1
+for tls in '' tcp; do
+  [ -z "$tls" ] || export UCX_TLS=$tls
+  cargo run --release --features ucx --example pd_failover -- --transport ucx --seed 1
+done
+unset UCX_TLS
+if [ "${1:-}" = --proof ]; then
+  export PEERAGE_TEST_UCX_RUNS=20 PEERAGE_TEST_UCX_SECONDS=10 PEERAGE_TEST_UCX_KILLS=1000
+  cargo test --features ucx --test ucx crash -- --nocapture --test-threads 1
+  cargo test --features ucx --test ucx resources::kills -- --nocapture
+fi

@@ -1,0 +1,312 @@
+//! One connection that somebody opened to us, as the thread serves it: messages in order into the inbox, pages lent.
+//!
+//! Whatever comes in costs its sender the connection if it may not be sent, and nobody else anything. A sender keeps to a
+//! [window](super::link::WINDOW), so what waits here for room in the inbox has a bound.
+
+use super::endpoint::Endpoint;
+use super::link::{TAKEN_EVERY, TRANSFERS, WINDOW};
+use super::mailbox::{Event, Mailbox};
+use super::message::{Head, Kind, encode_go};
+use super::native::{Mapped, Status};
+use super::{Counts, Shared};
+use crate::grant::{Access, HeldLoan, Loan, Refusal};
+use crate::inbox::{Notification, Source};
+use crate::state::Generation;
+use crate::sync::lock;
+use crate::transfer::RemoteSlice;
+use crate::transport::frame::Farewell;
+use crate::transport::tcp::InboundKey;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+/// The most pages that one connection may access at once: twice what our own side does, as the end of an access is told late.
+const LOANS: usize = 2 * TRANSFERS;
+
+/// It may not be sent, or can't be answered: the connection is of no more use.
+pub(super) struct Unusable;
+
+impl From<Status> for Unusable {
+    fn from(_: Status) -> Self {
+        Unusable
+    }
+}
+
+pub(super) struct Inbound {
+    pub(super) endpoint: Endpoint,
+    pub(super) serving: Serving,
+}
+
+/// What outlives the endpoint until nothing of it runs any more.
+pub(super) struct Serving {
+    /// What a grant binds to: unique in this transport.
+    id: u64,
+    /// `None`: a stranger.
+    pub(super) key: Option<InboundKey>,
+    /// When it is closed if nothing happens.
+    pub(super) until: Option<Instant>,
+    /// We have said goodbye.
+    pub(super) is_leaving: bool,
+    /// It has said goodbye, and this was its last message.
+    goodbye: Option<u64>,
+    source: Arc<Source>,
+    room: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// The number of the next message for `ready`.
+    next: u64,
+    /// Those that came before their turn.
+    early: BTreeMap<u64, Vec<u8>>,
+    /// Those that wait for room in the inbox.
+    ready: VecDeque<Notification>,
+    /// Of both, and of long ones on their way.
+    bytes: usize,
+    /// Taken since we said so: messages, bytes.
+    untold: (usize, usize),
+    loans: HashMap<u64, (Loan, HeldLoan, Arc<Mapped>)>,
+}
+
+impl Inbound {
+    pub(super) fn new(endpoint: Endpoint, shared: &Shared) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let serving = Serving {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            key: None,
+            until: Some(Instant::now() + shared.settings.handshake_timeout),
+            is_leaving: false,
+            goodbye: None,
+            source: Arc::new(shared.inbox.source(shared.settings.inbox_capacity)),
+            room: None,
+            next: 1,
+            early: BTreeMap::new(),
+            ready: VecDeque::new(),
+            bytes: 0,
+            untold: (0, 0),
+            loans: HashMap::new(),
+        };
+        Inbound { endpoint, serving }
+    }
+
+    fn say(&self, kind: Kind, number: u64, body: &[u8]) -> Result<(), Unusable> {
+        Ok(self.endpoint.send(Head::new(kind, self.generation(), number), body)?)
+    }
+
+    fn generation(&self) -> Generation {
+        self.serving.key.as_ref().map_or(Generation(0), |key| key.generation)
+    }
+
+    /// Whether a message belongs to this connection.
+    pub(super) fn knows(&self, head: Head) -> bool {
+        self.serving.key.as_ref().is_some_and(|key| key.generation == head.generation)
+    }
+
+    /// A message after the handshake, whole.
+    pub(super) fn take(&mut self, head: Head, body: Vec<u8>, shared: &Shared) -> Result<(), Unusable> {
+        match head.kind {
+            Kind::Notify => {
+                self.make_room_for(body.len(), shared)?;
+                self.notified(head.number, body, shared)
+            }
+            Kind::Ping => self.say(Kind::Pong, head.number, &[]),
+            Kind::Write => self.lend(head.number, &body, Access::Write, shared),
+            Kind::Read => self.lend(head.number, &body, Access::Read, shared),
+            Kind::Over => {
+                self.serving.loans.remove(&head.number);
+                Ok(())
+            }
+            Kind::Goodbye => {
+                let last: [u8; 8] = body.try_into().map_err(|_| Unusable)?;
+                self.serving.goodbye = Some(u64::from_le_bytes(last));
+                self.move_on(shared)
+            }
+            _ => Err(Unusable),
+        }
+    }
+
+    /// Counts a message that comes, unless it is more than the window allows.
+    pub(super) fn make_room_for(&mut self, len: usize, shared: &Shared) -> Result<(), Unusable> {
+        let (serving, longest) = (&mut self.serving, shared.settings.max_notification);
+        let waiting = serving.ready.len() + serving.early.len();
+        if len > longest || waiting > WINDOW.0 || serving.bytes + len > WINDOW.1 + TAKEN_EVERY.1 + longest {
+            return Err(Unusable);
+        }
+        serving.bytes += len;
+        Ok(())
+    }
+
+    /// Puts a message that was counted in its place. Long ones come later than short ones that were sent after them.
+    pub(super) fn notified(&mut self, sequence: u64, message: Vec<u8>, shared: &Shared) -> Result<(), Unusable> {
+        let serving = &mut self.serving;
+        let Some(InboundKey { name, incarnation, generation }) = serving.key.clone() else { return Err(Unusable) };
+        if sequence < serving.next || serving.early.contains_key(&sequence) {
+            serving.bytes -= message.len();
+            Counts::add(&shared.counts.duplicates);
+            return Ok(());
+        }
+        serving.early.insert(sequence, message);
+        while let Some(message) = serving.early.remove(&serving.next) {
+            let next = Notification::new(name.clone(), Some(incarnation), Some(generation), message);
+            serving.ready.push_back(next.with_sequence(serving.next));
+            serving.next += 1;
+        }
+        self.move_on(shared)
+    }
+
+    /// Moves what is ready into the inbox, as far as there is room, and tells the sender.
+    pub(super) fn move_on(&mut self, shared: &Shared) -> Result<(), Unusable> {
+        let serving = &mut self.serving;
+        let is_old =
+            !serving.ready.is_empty() && serving.key.as_ref().is_some_and(|key| shared.registry.is_superseded(key));
+        let mut last = None;
+        while let Some(next) = serving.ready.pop_front() {
+            let (len, sequence) = (next.bytes.len(), next.sequence);
+            if is_old {
+                Counts::add(&shared.counts.outdated);
+            } else if let Err(back) = serving.source.try_push(next) {
+                serving.ready.push_front(back);
+                if serving.waits_for_room(len, &shared.mailbox) {
+                    break;
+                }
+                continue;
+            }
+            serving.bytes -= len;
+            serving.untold = (serving.untold.0 + 1, serving.untold.1 + len);
+            last = sequence;
+        }
+        let (messages, bytes) = serving.untold;
+        if let Some(last) = last
+            && (messages >= TAKEN_EVERY.0 || bytes >= TAKEN_EVERY.1)
+        {
+            serving.untold = (0, 0);
+            self.say(Kind::Taken, last, &[])?;
+        }
+        if self.serving.goodbye.is_some_and(|last| last < self.serving.next) && self.serving.ready.is_empty() {
+            self.serving.goodbye = None;
+            Counts::add(&shared.counts.goodbyes);
+            self.say(Kind::Bye, 0, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Whether it waits for room in the inbox.
+    pub(super) fn is_held_up(&self) -> bool {
+        !self.serving.ready.is_empty()
+    }
+
+    fn lend(&mut self, transfer: u64, page: &[u8], access: Access, shared: &Shared) -> Result<(), Unusable> {
+        let page = RemoteSlice::from_bytes(page.try_into().map_err(|_| Unusable)?);
+        let serving = &mut self.serving;
+        let name = serving.key.as_ref().map(|key| &key.name).ok_or(Unusable)?;
+        if serving.loans.len() >= LOANS {
+            return Err(Unusable);
+        }
+        let lent = if serving.loans.contains_key(&transfer) {
+            Err(Refusal::DuplicateTransfer)
+        } else {
+            shared.grants.present(name, serving.id, page, access).and_then(|loan| {
+                // Before the peer has the key: it reads and writes by itself.
+                let held = loan.hold()?;
+                let mapped = shared.mapped(loan.part().region()).map_err(|_| Refusal::RegionGone)?;
+                Ok((loan, held, mapped))
+            })
+        };
+        match lent {
+            Ok((loan, held, mapped)) => {
+                let go = encode_go(loan.part().as_ptr().addr() as u64, &mapped.key);
+                serving.loans.insert(transfer, (loan, held, mapped));
+                self.say(Kind::Go, transfer, &go)
+            }
+            Err(refusal) => self.say(Kind::Refused, transfer, &[refusal as u8]),
+        }
+    }
+
+    /// Says goodbye; it is closed when its dialer has left, or when the time is over.
+    pub(super) fn leave(&mut self, farewell: Farewell, until: Instant) -> Result<(), Unusable> {
+        self.serving.is_leaving = true;
+        self.serving.until = Some(until);
+        self.say(Kind::Goodbye, farewell as u64, &[])
+    }
+}
+
+impl Serving {
+    /// `false`: there is room again.
+    fn waits_for_room(&mut self, len: usize, mailbox: &Arc<Mailbox>) -> bool {
+        struct Looks(Arc<Mailbox>);
+        impl Wake for Looks {
+            fn wake(self: Arc<Self>) {
+                self.0.put(Event::Look);
+            }
+        }
+        let waker = Waker::from(Arc::new(Looks(mailbox.clone())));
+        let source = self.source.clone();
+        let room = self.room.get_or_insert_with(|| Box::pin(async move { source.room(len).await }));
+        let waits = room.as_mut().poll(&mut Context::from_waker(&waker)) == Poll::Pending;
+        if !waits {
+            self.room = None;
+        }
+        waits
+    }
+
+    /// The connection is closed, and carries nothing more.
+    pub(super) fn closed(self, shared: &Shared) {
+        let Serving { id, key, loans, .. } = self;
+        // No access of the dialer can land any more.
+        drop(loans);
+        shared.grants.inbound_closed(id);
+        if let Some(key) = key {
+            shared.registry.leave(&key);
+        }
+    }
+}
+
+/// The inbound connections, for those who ask.
+pub(super) struct Registry {
+    open: Mutex<HashMap<InboundKey, Instant>>,
+    left: Condvar,
+}
+
+impl Registry {
+    pub(super) fn new() -> Self {
+        Registry { open: Mutex::default(), left: Condvar::new() }
+    }
+
+    /// `false`: there is one of this key.
+    pub(super) fn enter(&self, key: &InboundKey) -> bool {
+        let mut open = lock(&self.open);
+        let is_new = !open.contains_key(key);
+        open.entry(key.clone()).or_insert_with(Instant::now);
+        is_new
+    }
+
+    fn leave(&self, key: &InboundKey) {
+        lock(&self.open).remove(key);
+        self.left.notify_all();
+    }
+
+    /// Whether the same boot of the same peer has connected again since: what comes over this one is old.
+    fn is_superseded(&self, key: &InboundKey) -> bool {
+        let newer = |other: &InboundKey| {
+            other.generation > key.generation && other.incarnation == key.incarnation && other.name == key.name
+        };
+        lock(&self.open).keys().any(newer)
+    }
+
+    pub(super) fn list(&self) -> Vec<(InboundKey, Duration)> {
+        lock(&self.open).iter().map(|(key, since)| (key.clone(), since.elapsed())).collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        lock(&self.open).len()
+    }
+
+    /// Blocks this thread until there is none, or `left` says that the time is over.
+    pub(super) fn wait_until_empty(&self, left: impl Fn() -> Option<Duration>) {
+        let mut open = lock(&self.open);
+        while !open.is_empty() {
+            let Some(left) = left() else { return };
+            open = self.left.wait_timeout(open, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Messages of all lengths, probes, and who is not let in.
+
+use crate::support::*;
+use peerage::transport::ucx::{Ucx, UcxBindError, UcxError};
+use peerage::{CloseReason, DataPlane, ErrorClass, Liveness, ProbeContext, Transport, TransportError};
+use std::time::{Duration, Instant};
+
+/// Short ones come at once, long ones are fetched and overtaken.
+///
+/// fails if: messages go into the inbox as they come.
+#[test]
+fn messages_of_all_lengths_come_whole_and_in_order() {
+    const MAX: usize = 1 << 20;
+    let builder = |called| Ucx::builder().name(name(called)).max_notification(MAX);
+    let (a, b) = (builder("a").bind("127.0.0.1:0").unwrap(), builder("b").bind("127.0.0.1:0").unwrap());
+    let connection = dial(&a, &b);
+    let lens = [0, 1, MAX, 8, 200, 8192, 65_536, 3, 300_000, 0, 5, MAX - 1, 17];
+    for round in 0..8_u8 {
+        for (at, len) in lens.into_iter().enumerate() {
+            a.notify(&connection, &vec![round ^ at as u8; len]).unwrap();
+        }
+        for (at, len) in lens.into_iter().enumerate() {
+            let got = b.inbox().recv(soon()).unwrap();
+            assert_eq!(got.bytes.len(), len, "round {round}, message {at}");
+            assert!(got.bytes.iter().all(|byte| *byte == round ^ at as u8), "round {round}, message {at}");
+            assert_eq!(got.sequence, Some(u64::from(round) * lens.len() as u64 + at as u64 + 1));
+        }
+    }
+    let error = a.notify(&connection, &vec![0; MAX + 1]).unwrap_err();
+    assert!(matches!(error, UcxError::TooLong { max: MAX, .. }), "{error:?}");
+    disconnect(&a, connection, CloseReason::Removed);
+}
+
+/// fails if: what waits for room in the inbox has no bound, or is never told to be taken.
+#[test]
+fn who_is_not_received_is_refused_as_busy_and_goes_on_once_it_is() {
+    let (a, b) = (ucx("a"), ucx("b"));
+    let connection = dial(&a, &b);
+    let mut sent = 0_u32;
+    let busy = loop {
+        match a.notify(&connection, &sent.to_le_bytes()) {
+            Ok(()) => sent += 1,
+            Err(error) => break error,
+        }
+        assert!(sent < 100_000, "nothing holds it back");
+    };
+    assert!(matches!(busy.class(), ErrorClass::Busy { .. }), "{busy:?}");
+    let (all, mut next) = (3 * sent, 0_u32);
+    while next < all {
+        assert_eq!(b.inbox().recv(soon()).unwrap().bytes, next.to_le_bytes());
+        next += 1;
+        // What is received makes room for more, sooner or later.
+        while sent < all && a.notify(&connection, &sent.to_le_bytes()).is_ok() {
+            sent += 1;
+        }
+    }
+}
+
+/// What was sent before a removal comes, and a close by force ends what is under way.
+///
+/// fails if: a goodbye is not waited for.
+#[test]
+fn what_was_sent_before_a_removal_comes() {
+    let (here, mut served) = (ucx("here"), Served::start(0));
+    for round in 1..=20 {
+        let connection = try_dial(&here, "served", served.addr).unwrap();
+        for _ in 0..100 {
+            here.notify(&connection, &[1; 3000]).unwrap();
+        }
+        disconnect(&here, connection, CloseReason::Removed);
+        eventually("all are received", || served.messages() == 100 * round);
+    }
+}
+
+#[test]
+fn a_probe_is_answered_and_one_of_a_dead_connection_is_not() {
+    let (a, b) = (ucx("a"), ucx("b"));
+    let connection = dial(&a, &b);
+    let probe = |limit| {
+        let cx = ProbeContext { name: name("b"), generation: generation(), deadline: Instant::now() + limit };
+        a.probe(&cx, &connection)
+    };
+    assert_eq!(probe(LONG), Liveness::Alive);
+    drop(b);
+    eventually("it is found dead", || probe(Duration::from_millis(100)) == Liveness::Dead);
+    let error = a.notify(&connection, b"late").unwrap_err();
+    assert_eq!(error.class(), ErrorClass::PeerBroken, "{error:?}");
+}
+
+#[test]
+fn who_dials_the_wrong_one_or_nobody_is_told() {
+    let (a, b) = (ucx("a"), ucx("b"));
+    match try_dial(&a, "c", b.local_addr()).unwrap_err() {
+        error @ UcxError::WrongName { .. } => assert_eq!(error.class(), ErrorClass::Incompatible),
+        other => panic!("{other:?}"),
+    }
+    assert!(b.inbound().is_empty());
+    let gone = b.local_addr();
+    drop(b);
+    let error = try_dial(&a, "b", gone).unwrap_err();
+    assert!(matches!(error, UcxError::Unreachable { .. }), "{error:?}");
+    assert_eq!(error.class(), ErrorClass::PeerBroken);
+    assert!(error.native_code().is_some_and(|code| code < 0), "{error:?}");
+}
+
+#[test]
+fn a_setting_that_libucp_does_not_know_and_a_network_that_is_not_trusted_are_refused() {
+    let error = Ucx::builder().config("NO_SUCH_MODE\0", "x").bind("127.0.0.1:0").unwrap_err();
+    assert!(matches!(error, UcxBindError::Configuration { .. }), "{error:?}");
+    let error = Ucx::builder().config("TLS", "no_such_device").bind("127.0.0.1:0").unwrap_err();
+    assert!(matches!(error, UcxBindError::Configuration { .. }), "{error:?}");
+    let error = Ucx::bind("0.0.0.0:0").unwrap_err();
+    assert!(matches!(error, UcxBindError::NotLoopback { .. }), "{error:?}");
+    let taken = ucx("a");
+    let error = Ucx::bind(taken.local_addr()).unwrap_err();
+    assert!(matches!(error, UcxBindError::Listen { .. }), "{error:?}");
+}

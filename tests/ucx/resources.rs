@@ -1,0 +1,78 @@
+//! What the transport takes from the operating system, it gives back: on both sides.
+
+use crate::processes::{ready_again, table};
+use crate::support::*;
+use peerage::{CloseReason, DataPlane, Phase};
+
+/// How many descriptors more than at the start are no leak: what libucp makes once, when it is first needed.
+const ONCE: usize = 4;
+
+/// fails if: an inbound endpoint is not closed when it breaks, or an outbound one is closed otherwise than by force.
+#[test]
+fn a_hundred_reconnects_leave_no_descriptor_behind_on_either_side() {
+    alone("resources::a_hundred_reconnects_leave_no_descriptor_behind_on_either_side", || {
+        let (here, mut served) = (ucx("here"), Served::start(0));
+        let (mut before, mut theirs) = (0, 0);
+        for cycle in 0..110 {
+            if cycle == 10 {
+                (before, theirs) = (descriptors(), served.descriptors());
+            }
+            let connection = try_dial(&here, "served", served.addr).unwrap();
+            here.notify(&connection, b"x").unwrap();
+            let why = if cycle % 2 == 0 { CloseReason::Failed } else { CloseReason::Removed };
+            disconnect(&here, connection, why);
+        }
+        eventually("theirs are back", || served.descriptors() <= theirs + ONCE);
+        println!("here {before} to {}, there {theirs} to {}", descriptors(), served.descriptors());
+        assert!(descriptors() <= before + ONCE, "{before} to {}", descriptors());
+    });
+}
+
+/// As many as `PEERAGE_TEST_UCX_KILLS` says, 30 by default.
+#[test]
+fn kills_and_restarts_of_a_peer_leave_no_descriptor_behind() {
+    alone("resources::kills_and_restarts_of_a_peer_leave_no_descriptor_behind", || {
+        let cycles = std::env::var("PEERAGE_TEST_UCX_KILLS").map_or(30, |cycles| cycles.parse().unwrap());
+        let table = table("here");
+        let mut served = Served::start(0);
+        let addr = served.addr;
+        let peer = table.insert("served", addr.into()).unwrap();
+        let mut before = 0;
+        for cycle in 0..cycles + 5 {
+            ready_again(&peer);
+            if cycle == 5 {
+                before = descriptors();
+            }
+            peer.lease().unwrap().notify(b"x").unwrap();
+            served.kill();
+            eventually("it is found dead", || peer.phase() == Phase::Failed);
+            served = Served::start(addr.port());
+        }
+        ready_again(&peer);
+        println!("{cycles} kills: descriptors {before} to {}", descriptors());
+        assert!(descriptors() <= before + ONCE, "{before} to {}", descriptors());
+    });
+}
+
+#[test]
+fn its_thread_has_a_name_and_ends_with_it() {
+    alone("resources::its_thread_has_a_name_and_ends_with_it", || {
+        drop(ucx("first"));
+        let before = descriptors();
+        let (a, b) = (ucx("a"), ucx("b"));
+        let connection = dial(&a, &b);
+        assert_eq!(threads(), 2);
+        drop(a);
+        assert_eq!(threads(), 1);
+        eventually("it ends there too", || b.inbound().is_empty());
+        drop((b, connection));
+        assert_eq!(threads(), 0);
+        eventually("all descriptors are back", || descriptors() <= before);
+    });
+}
+
+fn threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "peerage-ucx").count()
+}

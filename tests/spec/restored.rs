@@ -26,6 +26,7 @@ fn case_b17_every_peer_shakes_hands_again_and_a_lease_from_before_is_stale<F: Fl
         peer.lease().unwrap().notify(b"after").unwrap();
         let got = fleet.remote(name).inbox().recv(far()).unwrap();
         assert_eq!((got.incarnation, got.bytes), (Some(now), b"after".to_vec()));
+        eventually("its record follows the word", || peer.record().is_some()); // which the answer came with
         assert_eq!(peer.record().map(|record| record.failures), Some(0));
     }
     assert!(table.shutdown(far()).wait().unwrap().is_clean());

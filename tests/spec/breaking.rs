@@ -27,11 +27,11 @@ fn fail(world: &World, peer: &Peer<Memory>, attempts: usize) {
 }
 
 fn wait_of(world: &World, peer: &Peer<Memory>) -> Duration {
-    peer.record().unwrap().retry_at.unwrap().saturating_duration_since(world.clock.now())
+    record_of(peer).retry_at.unwrap().saturating_duration_since(world.clock.now())
 }
 
 fn is_open(peer: &Peer<Memory>) -> bool {
-    peer.record().unwrap().breaker_open
+    record_of(peer).breaker_open
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn what_is_no_fault_of_the_peer_opens_nothing() {
             world.advance(MINUTE);
             assert!(matches!(block_on(peer.ready()), Err(ReadyError::Failed { .. })));
         }
-        assert_eq!((is_open(peer), peer.record().unwrap().failures), (false, 0));
+        assert_eq!((is_open(peer), record_of(peer).failures), (false, 0));
         world.advance(MINUTE);
     }
 }

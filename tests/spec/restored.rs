@@ -26,7 +26,7 @@ fn case_b17_every_peer_shakes_hands_again_and_a_lease_from_before_is_stale<F: Fl
         peer.lease().unwrap().notify(b"after").unwrap();
         let got = fleet.remote(name).inbox().recv(far()).unwrap();
         assert_eq!((got.incarnation, got.bytes), (Some(now), b"after".to_vec()));
-        assert_eq!(peer.record().map(|record| record.failures), Some(0));
+        assert_eq!(record_of(peer).failures, 0);
     }
     assert!(table.shutdown(far()).wait().unwrap().is_clean());
 }
@@ -40,12 +40,12 @@ fn who_was_connected_to_it_comes_again_and_meets_the_new_incarnation() {
     let theirs = PeerTable::builder(world.fabric.node("p")).clock(world.clock.clone()).build().unwrap();
     let us = theirs.insert("here", MemoryAddress::new("here")).unwrap();
     let old = block_on(us.ready()).unwrap();
-    assert_eq!(us.record().unwrap().incarnation, Some(world.memory.incarnation()));
+    assert_eq!(record_of(&us).incarnation, Some(world.memory.incarnation()));
     let now = world.table.new_incarnation().unwrap();
     eventually("it is told", || us.phase() == Phase::Failed);
     world.wait_out_backoff(&us);
     assert!(block_on(us.ready()).unwrap() > old);
-    assert_eq!(us.record().unwrap().incarnation, Some(now));
+    assert_eq!(record_of(&us).incarnation, Some(now));
     assert_eq!(world.memory.incarnation(), now);
 }
 

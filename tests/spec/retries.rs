@@ -60,13 +60,13 @@ fn who_waits_is_told_when_the_backoff_ends_and_does_not_sleep_through_it() {
         match waited {
             Err(ReadyError::BackingOff { peer: name, retry_at, last_error }) => {
                 assert_eq!((name.as_str(), &*last_error), ("p", "cable pulled"));
-                assert_eq!(Some(retry_at), peer.record().unwrap().retry_at);
+                assert_eq!(Some(retry_at), record_of(&peer).retry_at);
             }
             other => panic!("{other:?}"),
         }
     }
     assert_eq!(world.connects("p"), 1);
-    let retry_at = peer.record().unwrap().retry_at.unwrap();
+    let retry_at = record_of(&peer).retry_at.unwrap();
     world.clock.advance(retry_at - world.clock.now());
     block_on(peer.ready()).unwrap();
 }
@@ -81,7 +81,7 @@ fn the_backoff_doubles_its_window_up_to_the_cap_and_draws_a_time_within_it() {
     for failures in 1..=40_u32 {
         assert!(matches!(block_on(peer.ready()), Err(ReadyError::Failed { .. })));
         world.settle();
-        let record = peer.record().unwrap();
+        let record = record_of(&peer);
         assert_eq!((record.failures, record.attempts), (failures, u64::from(failures)));
         let wait = record.retry_at.unwrap() - world.clock.now();
         let window = backoff.cap.min(backoff.base * 2_u32.saturating_pow(failures - 1));
@@ -106,12 +106,12 @@ fn a_generation_that_was_stable_forgives_the_failures_before_it_and_a_short_one_
     world.advance(HOUR - NANOSECOND);
     peer.report(peer.generation(), &broken());
     world.settle();
-    assert_eq!(peer.record().unwrap().failures, 4);
+    assert_eq!(record_of(&peer).failures, 4);
     world.reconnect(&peer);
     world.advance(HOUR);
     peer.report(peer.generation(), &broken());
     world.settle();
-    assert_eq!(peer.record().unwrap().failures, 1);
+    assert_eq!(record_of(&peer).failures, 1);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_fault_of_this_process_puts_everybody_off_and_counts_against_nobody() {
     world.memory.steps().fail_next(Step::Connect, "p", 1, MemoryError::new(ErrorClass::Local, "no descriptors"));
     assert!(matches!(block_on(p.ready()), Err(ReadyError::Failed { .. })));
     world.settle();
-    assert_eq!(p.record().unwrap().failures, 0);
+    assert_eq!(record_of(&p).failures, 0);
     let retry_at = match block_on(q.ready()) {
         Err(ReadyError::BackingOff { retry_at, .. }) => retry_at,
         other => panic!("{other:?}"),
@@ -138,7 +138,7 @@ fn a_peer_that_says_when_to_come_again_is_asked_then_and_not_blamed() {
     world.memory.steps().fail_next(Step::Connect, "p", 1, MemoryError::new(ErrorClass::Busy { retry_after }, "full"));
     assert!(block_on(peer.ready()).is_err());
     world.settle();
-    let record = peer.record().unwrap();
+    let record = record_of(&peer);
     assert_eq!((record.failures, record.retry_at), (0, Some(world.after(retry_after))));
     world.clock.advance(retry_after);
     block_on(peer.ready()).unwrap();

@@ -33,10 +33,10 @@ fn an_idle_peer_takes_the_address_and_makes_no_call() {
     world.fabric.node("q");
     assert_eq!(peer.update(MemoryAddress::new("q")), Ok(Updated::Stored));
     world.settle();
-    let record = peer.record().unwrap();
+    let record = record_of(&peer);
     assert_eq!((record.phase, &*record.address, world.connects("p")), (Phase::Idle, "memory:q", 0));
     block_on(peer.ready()).unwrap();
-    assert_eq!(peer.record().unwrap().incarnation, Some(world.fabric.node("q").incarnation()));
+    assert_eq!(record_of(&peer).incarnation, Some(world.fabric.node("q").incarnation()));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn the_address_of_another_life_retires_the_generation_first_and_asks_for_a_conne
     assert_eq!((world.connects("p"), world.closes("p")), (1, 0), "closed first, and not under a lease");
     drop(lease);
     assert!(block_on(peer.ready()).unwrap() > old);
-    let record = peer.record().unwrap();
+    let record = record_of(&peer);
     assert_eq!((record.incarnation, record.failures), (Some(world.fabric.node("q").incarnation()), 0));
     assert_eq!((world.connects("p"), world.closes("p")), (2, 1));
 }
@@ -65,7 +65,7 @@ fn the_same_life_keeps_its_connection_where_the_transport_can() {
     assert_eq!(peer.update(life_of(&world, "p")), Ok(Updated::Kept(generation)));
     lease.notify(b"still here").unwrap();
     assert_eq!(peer.generation(), generation);
-    assert_eq!(*peer.record().unwrap().address, *life_of(&world, "p").to_string());
+    assert_eq!(*record_of(&peer).address, *life_of(&world, "p").to_string());
     assert_eq!((world.connects("p"), world.closes("p")), (1, 0));
 }
 
@@ -76,7 +76,7 @@ fn the_same_life_is_retired_without_a_failure_where_the_transport_cannot() {
     let old = peer.generation();
     assert_eq!(peer.update(life_of(&world, "p")), Ok(Updated::Retired(old)));
     block_on(peer.ready()).unwrap();
-    assert_eq!((peer.record().unwrap().failures, world.connects("p"), world.closes("p")), (0, 2, 1));
+    assert_eq!((record_of(&peer).failures, world.connects("p"), world.closes("p")), (0, 2, 1));
 }
 
 #[test]
@@ -103,10 +103,10 @@ fn new_metadata_of_the_same_life_does_not_shorten_its_backoff() {
     block_on(peer.ready()).unwrap();
     peer.report(peer.generation(), &broken());
     world.settle();
-    let before = peer.record().unwrap();
+    let before = record_of(&peer);
     let moved = MemoryAddress::new("q").with_incarnation(world.fabric.node("p").incarnation());
     assert_eq!(peer.update(moved), Ok(Updated::Stored));
-    let after = peer.record().unwrap();
+    let after = record_of(&peer);
     assert_eq!((after.retry_at, after.failures), (before.retry_at, before.failures));
     assert!(after.retry_at > Some(world.clock.now()));
 }

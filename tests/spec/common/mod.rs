@@ -37,6 +37,12 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// The peer's record, which follows its word: between the two there is none, also for whom an answer has come meanwhile.
+pub(crate) fn record_of<T: peerage::Transport>(peer: &peerage::Peer<T>) -> peerage::Record {
+    eventually("its record follows its word", || peer.record().is_some());
+    peer.record().expect("nobody changes it meanwhile")
+}
+
 /// An executor made by hand: polls only when it was woken, so a lost wake-up is a hang and a hang is a failure.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread, AtomicBool);

@@ -87,6 +87,16 @@ fn a_probe_is_answered_and_one_of_a_dead_connection_is_not() {
     assert_eq!(error.class(), ErrorClass::PeerBroken, "{error:?}");
 }
 
+/// fails if: an inbound connection that breaks stays open here.
+#[test]
+fn a_connection_that_is_closed_by_force_ends_on_the_other_side_too() {
+    let (a, b) = (ucx("a"), ucx("b"));
+    let connection = dial(&a, &b);
+    assert_eq!(b.inbound().len(), 1);
+    disconnect(&a, connection, CloseReason::Failed);
+    eventually("it ends there too", || b.inbound().is_empty());
+}
+
 #[test]
 fn who_dials_the_wrong_one_or_nobody_is_told() {
     let (a, b) = (ucx("a"), ucx("b"));

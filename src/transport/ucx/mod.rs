@@ -10,7 +10,6 @@
 //! | `inbound` | one connection that somebody opened to us |
 //! | `message` | what is sent |
 //! | `builder` | settings |
-//! | `environment` | the one setting that libucp takes from nowhere else |
 //! | `error` | what may go wrong |
 //!
 //! # Who may call what
@@ -50,7 +49,6 @@
 
 mod builder;
 mod endpoint;
-mod environment;
 mod error;
 mod inbound;
 mod link;

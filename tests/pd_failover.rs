@@ -56,6 +56,16 @@ fn a_short_run_loses_nothing_and_prints_one_line_for_programs() {
     keeps_its_promises(&line, &["kill", "stop", "cut", "mute"]);
 }
 
+#[cfg(feature = "ucx")]
+#[test]
+fn a_short_run_over_ucx_loses_nothing_either() {
+    let run = ["--transport", "ucx", "--duration", "1", "--seed", "3", "--kv-bytes-per-token", "8", "--json"];
+    let output = self::run(&run);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    keeps_its_promises(&line, &["kill", "stop", "cut", "mute"]);
+}
+
 /// Something was asked of it, each of the `faults` came, and all went as it has to.
 fn keeps_its_promises(line: &Value, faults: &[&str]) {
     let number = |name: &str| line[name].as_u64().unwrap_or_else(|| panic!("{name} in {line}"));

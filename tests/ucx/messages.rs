@@ -87,6 +87,37 @@ fn a_probe_is_answered_and_one_of_a_dead_connection_is_not() {
     assert_eq!(error.class(), ErrorClass::PeerBroken, "{error:?}");
 }
 
+/// fails if: an inbound connection that breaks stays open here.
+#[test]
+fn a_connection_that_is_closed_by_force_ends_on_the_other_side_too() {
+    let (a, b) = (ucx("a"), ucx("b"));
+    let connection = dial(&a, &b);
+    assert_eq!(b.inbound().len(), 1);
+    disconnect(&a, connection, CloseReason::Failed);
+    eventually("it ends there too", || b.inbound().is_empty());
+}
+
+/// The one that listens ends first, so the operating system keeps its side of the connection, and the port, for a minute.
+///
+/// fails if: libucp is not told to take an address that is in use.
+#[test]
+fn who_ends_first_gets_its_port_back_at_once_and_is_reached_there() {
+    let a = ucx("a");
+    let mut b = ucx("b");
+    let addr = b.local_addr();
+    for _ in 0..3 {
+        let connection = dial(&a, &b);
+        drop(b);
+        eventually("the end is seen", || a.notify(&connection, b"late").is_err());
+        disconnect(&a, connection, CloseReason::Failed);
+        b = Ucx::builder().name(name("b")).bind(addr).unwrap();
+    }
+    let connection = dial(&a, &b);
+    a.notify(&connection, b"again").unwrap();
+    assert_eq!(b.inbox().recv(soon()).unwrap().bytes, b"again");
+    disconnect(&a, connection, CloseReason::Removed);
+}
+
 #[test]
 fn who_dials_the_wrong_one_or_nobody_is_told() {
     let (a, b) = (ucx("a"), ucx("b"));

@@ -7,7 +7,7 @@ use peerage::{CloseReason, DataPlane, Phase};
 /// How many descriptors more than at the start are no leak: what libucp makes once, when it is first needed.
 const ONCE: usize = 4;
 
-/// fails if: an inbound endpoint is not closed when it breaks, or an outbound one is closed otherwise than by force.
+/// fails if: an endpoint that we dialled is forgotten in place of closed.
 #[test]
 fn a_hundred_reconnects_leave_no_descriptor_behind_on_either_side() {
     alone("resources::a_hundred_reconnects_leave_no_descriptor_behind_on_either_side", || {

@@ -1,6 +1,5 @@
 //! Settings of a `Ucx`, and how it is made.
 
-use super::environment;
 use super::error::UcxBindError;
 use super::inbound::Registry;
 use super::mailbox::Mailbox;
@@ -56,6 +55,14 @@ impl Default for Settings {
     }
 }
 
+/// Settings of libucp that are ours unless the environment has the variable, or the user the setting.
+const OURS: [(&str, &str, &str); 2] = [
+    // Who waits for libucp's lock sleeps: there may be more threads than processors, and a holder that has lost its own.
+    ("USE_MT_MUTEX", "UCX_USE_MT_MUTEX", "y"),
+    // A restarted process takes its port back, which its old connections hold for a minute.
+    ("CM_REUSEADDR", "UCX_TCP_CM_REUSEADDR", "y"),
+];
+
 impl UcxBuilder {
     /// What this process is called; peers must dial it by this name. Default: `peerage-<process id>-<incarnation>`.
     pub fn name(mut self, name: PeerName) -> Self {
@@ -64,10 +71,9 @@ impl UcxBuilder {
     }
 
     /// A setting of libucp, by its name without `UCX_`: `config("TLS", "rc,sm")`. It goes over what the environment says;
-    /// `UCX_` variables count for everything that is not set here. What concerns listening and connecting (`TCP_CM_`, `RDMA_CM_`)
-    /// libucp takes from the environment only; there `UCX_TCP_CM_REUSEADDR` is `y` unless it was set otherwise when the
-    /// process began, so that a restarted one takes its port back at once. Default: `USE_MT_MUTEX` is `y` unless the environment
-    /// says otherwise, and everything else is libucp's own.
+    /// `UCX_` variables count for everything that is not set here. Those that concern listening and connecting have their prefix
+    /// in the environment only: `UCX_TCP_CM_REUSEADDR` there is `config("CM_REUSEADDR", …)` here. Default: `CM_REUSEADDR` and
+    /// `USE_MT_MUTEX` are `y` unless the environment says otherwise, and everything else is libucp's own.
     pub fn config(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.config.push((name.into(), value.into()));
         self
@@ -151,12 +157,9 @@ impl UcxBuilder {
             return Err(UcxBindError::NotLoopback { address });
         }
         fork::watch().map_err(UcxBindError::Fork)?;
-        environment::is_linked();
-        // Spinning, the default, stands still where a holder loses its processor: with more threads than processors, sends took
-        // eight times as long at the median.
-        let ours = ("USE_MT_MUTEX".to_owned(), "y".to_owned());
-        let is_theirs = std::env::var_os("UCX_USE_MT_MUTEX").is_some();
-        let config: Vec<_> = Some(ours).filter(|_| !is_theirs).into_iter().chain(config).collect();
+        let is_free = |(_, variable, _): &(&str, &str, &str)| std::env::var_os(variable).is_none();
+        let ours = OURS.into_iter().filter(is_free).map(|(setting, _, value)| (setting.to_owned(), value.to_owned()));
+        let config: Vec<_> = ours.chain(config).collect();
         let context = Context::new(&config);
         let context =
             context.map_err(|not| UcxBindError::Configuration { setting: not.setting, status: not.status })?;

@@ -10,7 +10,6 @@
 //! | `inbound` | one connection that somebody opened to us |
 //! | `message` | what is sent |
 //! | `builder` | settings |
-//! | `environment` | the one setting that libucp takes from nowhere else |
 //! | `error` | what may go wrong |
 //!
 //! # Who may call what
@@ -31,7 +30,7 @@
 //! to `disconnect` when no lease and no call is left; libucp crashes where a send meets a close, and here that can't be
 //! written. What was sent before gets through first, if the peer takes it within a second. A close is over when libucp says
 //! so and every operation of the endpoint has ended, each of them once. Inbound endpoints are closed once their error
-//! callback came: closed later or otherwise they leave descriptors behind on both sides.
+//! callback came, or when a goodbye is over.
 //!
 //! # What it does not do
 //! **UCX trusts the network.** Nobody is authenticated, and a peer that speaks UCX's own protocol falsely may do anything.
@@ -50,7 +49,6 @@
 
 mod builder;
 mod endpoint;
-mod environment;
 mod error;
 mod inbound;
 mod link;

@@ -13,6 +13,8 @@
 //!   binds and dials loopback only, and an inbound name is a claim. With one, each side proves that it knows it; later frames
 //!   are neither encrypted nor authenticated, all who know the secret are trusted alike, and changing it means that old and
 //!   new processes refuse each other meanwhile. Grants have 128-bit ids.
+//! - **Places for inbound connections are for all.** Beyond [`max_inbound`](crate::transport::tcp::TcpBuilder::max_inbound) whoever
+//!   comes is refused; one dialer that keeps many connections open, under names of its own choice, takes the places of others.
 //! - **Goodbyes need a shutdown.** A process that drops its table and transport and exits at once breaks its connections off;
 //!   its peers see a loss.
 //!

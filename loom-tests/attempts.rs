@@ -7,8 +7,8 @@
 //! 4. A connection that comes too late is closed, and only then has its connect returned.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::World;
-use loom::thread;
 use peerage::__internal::{Joined, join};
 use peerage::{Capabilities, Phase, ReadyError, Reported};
 use std::sync::Arc;

@@ -6,8 +6,8 @@
 //! 4. The lane learns "drained" only from the DRAINED bit, never from `left` or the stripes.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::{World, use_lease};
-use loom::thread;
 use peerage::__internal::use_stripe;
 use peerage::Capabilities;
 

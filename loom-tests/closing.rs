@@ -9,9 +9,9 @@
 //! 5. Who gives a transfer up has no lease. Its call of the transport comes before the close, or is not made.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::{World, remote};
 use loom::cell::UnsafeCell;
-use loom::thread;
 use peerage::{Capabilities, Generation, Outcome, Region, Transfer};
 use std::sync::Arc;
 

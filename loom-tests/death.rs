@@ -4,8 +4,8 @@
 //! sees the other.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::{Here, Wire, World};
-use loom::thread;
 use peerage::__internal::{Joined, join};
 use peerage::{Capabilities, Liveness, Peer, ReadyError, Removed};
 use std::fmt::Debug;

@@ -5,8 +5,8 @@
 //! 3. The native call runs under a lease: nothing closes its connection meanwhile, neither the silence nor a removal.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::World;
-use loom::thread;
 use peerage::__internal::last_error;
 use peerage::{Capabilities, Generation, Heartbeat, Phase};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Lease by id. The rules are at the head of src/slab.rs.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::{Here, World, use_lease};
-use loom::thread;
 use peerage::__internal::{join, wake};
 use peerage::Capabilities;
 use std::sync::Arc;

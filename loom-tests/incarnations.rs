@@ -9,8 +9,8 @@
 //! No model inserts meanwhile: that is a call of the table, of which the caller lets none run.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::{Here, World};
-use loom::thread;
 use peerage::__internal::{Joined, join};
 use peerage::{Capabilities, Incarnation, Phase};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The gate of a grant. The rules are at the head of src/grant.rs.
 
 use crate::explore;
+use crate::thread;
 use loom::cell::UnsafeCell;
-use loom::thread;
 use peerage::{Access, Clock, Grant, GrantBook, HeldLoan, Loan, PeerName, Region};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -18,6 +18,7 @@ mod records;
 mod registering;
 mod shutting_down;
 mod successors;
+mod thread;
 mod tickets;
 mod updates;
 mod waiting;

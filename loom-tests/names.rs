@@ -1,8 +1,8 @@
 //! Names and their end. The rule is at the head of src/names.rs: shutdown is a state of the snapshot that inserts replace.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::{Here, World};
-use loom::thread;
 use peerage::{Capabilities, Phase};
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,8 +1,8 @@
 //! Where the winner of a report leaves its error. The rules are at the head of src/note.rs.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::{Broken, World};
-use loom::thread;
 use peerage::__internal::last_error;
 use peerage::{Capabilities, Reported};
 

@@ -5,9 +5,9 @@
 //!    than its question, and never sleeps unasked.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::World;
 use loom::sync::{Condvar, Mutex};
-use loom::thread;
 use peerage::__internal::{Joined, join, stands};
 use peerage::{Generation, Phase, ReadyError};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! How a slot reaches the driver. The rules are at the head of src/queue.rs.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::{Here, Wire, World};
 use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use loom::thread;
 use peerage::__internal::tell;
 use peerage::{Capabilities, Peer, PeerId};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The full state of a peer beside its word. The rules are at the head of src/record.rs.
 
+use crate::thread;
 use crate::wire::World;
-use loom::thread;
 use peerage::__internal::{Joined, join, record_alone, record_of, with_records};
 use peerage::{Capabilities, Phase};
 use std::sync::Arc;

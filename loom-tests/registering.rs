@@ -6,8 +6,8 @@
 //! 3. The last touch of the pages comes before the deregistration that reads zero.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::{World, remote};
-use loom::thread;
 use peerage::{Access, Capabilities, Outcome, Region};
 use std::sync::Arc;
 

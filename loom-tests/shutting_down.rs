@@ -5,8 +5,8 @@
 //! 3. What is still in use is neither closed nor deregistered.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::{World, remote, use_lease};
-use loom::thread;
 use peerage::__internal::{Joined, join};
 use peerage::{Access, Capabilities, Outcome, Phase, ReadyError, Region, Shutdown, ShutdownReport};
 use std::future::Future;

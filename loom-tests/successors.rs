@@ -2,8 +2,8 @@
 //! src/names.rs: the new peer connects when the one before is Removed, and is told by it.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::{Here, Wire, World};
-use loom::thread;
 use peerage::{Capabilities, Peer, Phase};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -4,8 +4,8 @@
 //! 2. While it exists its peer is not Removed.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::World;
-use loom::thread;
 use peerage::{Capabilities, Phase, Transport};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -6,8 +6,8 @@
 //! 4. What a retired generation made is closed before the next connect.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::{Moved, There, World};
-use loom::thread;
 use peerage::__internal::{Joined, join};
 use peerage::{Capabilities, Phase, Updated};
 

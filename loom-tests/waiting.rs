@@ -6,9 +6,9 @@
 //! 3. Who joins a removal either finds it over or is on the list that its end takes, in one section of the slot's mutex.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::{Wire, World};
 use loom::sync::{Condvar, Mutex};
-use loom::thread;
 use peerage::{Capabilities, Generation, Ready, Removed};
 use std::future::Future;
 use std::pin::Pin;

@@ -4,8 +4,8 @@
 //! 2. Only the RMW that raised it pushes. Nobody clears it: a newer failure makes it stale.
 
 use crate::explore;
+use crate::thread;
 use crate::wire::World;
-use loom::thread;
 use peerage::{Generation, Phase};
 
 /// Asks; answers the failed generation that was seen, if one was.

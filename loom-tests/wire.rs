@@ -1,7 +1,7 @@
 //! A transport whose connections notice a use that does not come before their close, and what all models start from.
 
+use crate::thread;
 use loom::cell::UnsafeCell;
-use loom::thread;
 use peerage::__internal::{Model, enter, use_stripe};
 use peerage::{
     Address, Capabilities, Clock, CloseContext, CloseReason, Closed, Completion, ConnectContext, Connected, DataPlane,

@@ -137,7 +137,7 @@ fn peers_are_json_with_their_histories() {
             assert!(known.contains(shown), "{shown} of {peer}");
         }
     }
-    assert!(table["generations"].is_u64());
+    assert!(table["elections"].is_u64());
 }
 
 #[test]

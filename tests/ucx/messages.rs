@@ -118,6 +118,17 @@ fn who_ends_first_gets_its_port_back_at_once_and_is_reached_there() {
     disconnect(&a, connection, CloseReason::Removed);
 }
 
+/// fails if: the time is added to a moment as it is, on the thread that serves everybody.
+#[test]
+fn a_dialer_may_have_for_ever_to_say_who_it_is() {
+    let a = ucx("a");
+    let b = Ucx::builder().name(name("b")).handshake_timeout(Duration::MAX).bind("127.0.0.1:0").unwrap();
+    let connection = dial(&a, &b);
+    a.notify(&connection, b"hello").unwrap();
+    assert_eq!(b.inbox().recv(soon()).unwrap().bytes, b"hello");
+    disconnect(&a, connection, CloseReason::Removed);
+}
+
 #[test]
 fn who_dials_the_wrong_one_or_nobody_is_told() {
     let (a, b) = (ucx("a"), ucx("b"));

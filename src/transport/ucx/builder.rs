@@ -6,6 +6,7 @@ use super::mailbox::Mailbox;
 use super::native::{Context, Listener, Worker};
 use super::thread::Thread;
 use super::{Counts, Shared, Ucx};
+use crate::builder::FOREVER;
 use crate::clock::Clock;
 use crate::fork::{self, Own, Process};
 use crate::grant::GrantBook;
@@ -104,9 +105,9 @@ impl UcxBuilder {
         self
     }
 
-    /// How long a dialer may take to say who it is. Default: 5 s.
+    /// How long a dialer may take to say who it is. More than 30 years is taken as 30 years. Default: 5 s.
     pub fn handshake_timeout(mut self, limit: Duration) -> Self {
-        self.settings.handshake_timeout = limit;
+        self.settings.handshake_timeout = FOREVER.min(limit);
         self
     }
 

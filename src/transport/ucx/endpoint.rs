@@ -260,7 +260,7 @@ impl Endpoint {
         let (worker, flight) = (self.worker.clone(), self.flight.clone());
         let raw = std::mem::replace(&mut self.raw, ptr::null_mut());
         if raw.is_null() {
-            return Closing { request: ptr::null_mut(), worker, flight };
+            return Closing { request: ptr::null_mut(), _worker: worker, flight };
         }
         // SAFETY: as in `submit`.
         let mut param: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -270,7 +270,7 @@ impl Endpoint {
         //         2. `self` is borrowed exclusively, by `close` or by `drop`, so no other call meets this one.
         let request = unsafe { ucp_ep_close_nbx(raw, &param) };
         let is_status = (isize::from(UCS_ERR_LAST)..=0).contains(&(request.addr() as isize));
-        Closing { request: if is_status { ptr::null_mut() } else { request }, worker, flight }
+        Closing { request: if is_status { ptr::null_mut() } else { request }, _worker: worker, flight }
     }
 }
 
@@ -284,7 +284,8 @@ impl Drop for Endpoint {
 /// An endpoint that is being closed.
 pub(super) struct Closing {
     request: ucs_status_ptr_t,
-    worker: Arc<Worker>,
+    /// Whose the request is.
+    _worker: Arc<Worker>,
     flight: Arc<AtomicUsize>,
 }
 
@@ -305,7 +306,6 @@ impl Closing {
     fn free(&mut self) {
         // SAFETY: as in `is_over`; the worker lives, so its requests do.
         unsafe { ucp_request_free(std::mem::replace(&mut self.request, ptr::null_mut())) };
-        debug_assert!(!self.worker.raw.is_null(), "requests belong to a worker");
     }
 }
 
@@ -358,10 +358,6 @@ impl Held {
     }
 }
 
-fn outcome(status: ucs_status_t) -> Result<(), Status> {
-    Status::check(status)
-}
-
 unsafe extern "C" fn ended(request: *mut c_void, status: ucs_status_t, operation: *mut c_void) {
     // SAFETY: 1. `submit` made it with `Box::into_raw`, and libucp calls back once for a request it has answered with.
     //         2. the request is libucp's, and ours to free since this callback.
@@ -370,7 +366,7 @@ unsafe extern "C" fn ended(request: *mut c_void, status: ucs_status_t, operation
         Box::from_raw(operation.cast::<Operation>())
     };
     // A panic must not go through frames of C.
-    came_through(|| operation.end(outcome(status)));
+    came_through(|| operation.end(Status::check(status)));
 }
 
 unsafe extern "C" fn received_whole(request: *mut c_void, status: ucs_status_t, _: usize, operation: *mut c_void) {

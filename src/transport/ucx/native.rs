@@ -220,7 +220,7 @@ impl Drop for Worker {
 /// Takes strangers in: each is an [`Event::Stranger`].
 pub(super) struct Listener {
     raw: ucp_listener_h,
-    worker: Arc<Worker>,
+    _worker: Arc<Worker>,
 }
 
 // SAFETY: its calls go through the worker, which is in multi-thread mode.
@@ -239,7 +239,7 @@ impl Listener {
         let mut raw = ptr::null_mut();
         // SAFETY: the address is copied; `arg` is the mailbox, which outlives the worker and so the listener.
         Status::check(unsafe { ucp_listener_create(worker.raw, &params, &mut raw) })?;
-        let listener = Listener { raw, worker: worker.clone() };
+        let listener = Listener { raw, _worker: worker.clone() };
         // SAFETY: as in `Context::new`.
         let mut attr: ucp_listener_attr_t = unsafe { MaybeUninit::zeroed().assume_init() };
         attr.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR.into();
@@ -265,7 +265,6 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        debug_assert!(!self.worker.raw.is_null(), "the worker outlives its listener");
         // SAFETY: created in `new`, and this is its only owner.
         unsafe { ucp_listener_destroy(self.raw) };
     }

@@ -24,10 +24,10 @@ out=$root/target/unit-mutants/out
 log=$root/target/unit-mutants/log
 export CARGO_TARGET_DIR=$root/target/unit-mutants/target
 export CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=1 RUST_BACKTRACE=0
-rm -rf "$work" "$out"
-mkdir -p "$work" "$out"
-# -m: new times, or cargo would take a mutant that an interrupted run has built for the source.
-tar -cf - --exclude=./target --exclude=./fuzz/target --exclude=./.git . | tar -xmf - -C "$work"
+rm -rf "$out"
+mkdir -p "$out"
+. ci/mutants.lib.sh
+copy_tree
 cd "$work"
 
 if ! cargo test --lib >"$log" 2>&1; then

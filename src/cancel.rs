@@ -67,6 +67,6 @@ impl Transfer {
             reach.answer_at(deadline, core, &cell);
             reach.cancel(core.id());
         }
-        Cancel(Pending::new(cell, self.clock().clone()))
+        Cancel(Pending::new(cell))
     }
 }

@@ -178,7 +178,7 @@ impl Revoked {
     #[must_use = "a page that is not quiesced must not be used again"]
     pub fn wait(&self, deadline: Instant) -> bool {
         let cell = self.wait.cell();
-        !cell.is_here() || cell.wait(Some(deadline), &self.clock).is_some()
+        !cell.is_here() || cell.wait_until(deadline, &self.clock).is_some()
     }
 }
 

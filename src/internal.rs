@@ -195,7 +195,7 @@ pub struct Waiting(Arc<Cell<Result<Generation, ReadyError>>>);
 impl Waiting {
     /// Blocks until the outcome is there.
     pub fn wait(self) -> Result<Generation, ReadyError> {
-        self.0.wait(None, &Clock::manual()).expect("without a deadline there is an outcome")
+        self.0.wait()
     }
 
     /// The outcome, if it is there.

@@ -46,7 +46,7 @@ impl<T: Transport> Peer<T> {
             home.probers.submit(job, Box::new(job_of_a_prober));
             home.queue.wake();
         }
-        Probe(Pending::new(cell, home.clock.clone()))
+        Probe(Pending::new(cell))
     }
 }
 

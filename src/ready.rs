@@ -51,7 +51,7 @@ impl<T: Transport> Peer<T> {
         }
         match join(self.slot()) {
             Join::Ended(ended) => ended,
-            Join::Wait(cell) => match cell.wait(Some(deadline), &self.slot().home().clock) {
+            Join::Wait(cell) => match cell.wait_until(deadline, &self.slot().home().clock) {
                 Some(ended) => ended,
                 None => Err(ReadyError::Deadline { peer: self.name().clone() }),
             },

@@ -40,7 +40,7 @@ impl<T: Transport> Peer<T> {
                 return Err(self.slot().word());
             }
             cell.resolve(Removed::UsedAfterFork);
-            return Ok(Removal(Pending::new(cell, home.clock.clone())));
+            return Ok(Removal(Pending::new(cell)));
         }
         let (began, ended) = locked(self.slot(), |lane| {
             let began = lane.begin_removal(CloseReason::Removed, expected)?;
@@ -54,7 +54,7 @@ impl<T: Transport> Peer<T> {
         } else if home.driver_died() {
             cell.resolve(Removed::DriverDied);
         }
-        Ok(Removal(Pending::new(cell, home.clock.clone())))
+        Ok(Removal(Pending::new(cell)))
     }
 }
 

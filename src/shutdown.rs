@@ -36,7 +36,7 @@ impl<T: Transport> PeerTable<T> {
         let cell = Arc::new(Cell::new());
         if !shared.is_here() {
             cell.resolve(ShutdownReport::after_fork());
-            return Shutdown(Pending::new(cell, shared.clock.clone()));
+            return Shutdown(Pending::new(cell));
         }
         begin(shared);
         let request = ShutdownRequest { deadline: Some(deadline), cell: cell.clone(), submitted: None };
@@ -46,7 +46,7 @@ impl<T: Transport> PeerTable<T> {
         if shared.driver_died() {
             submit_report(shared, cell.clone(), Some(deadline));
         }
-        Shutdown(Pending::new(cell, shared.clock.clone()))
+        Shutdown(Pending::new(cell))
     }
 }
 

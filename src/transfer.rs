@@ -228,7 +228,7 @@ impl Home {
     fn list(&mut self, cell: &Arc<Cell<Cancelled>>) {
         if self.waiting.len() == self.waiting.capacity() {
             self.waiting.retain(|cell| cell.peek().is_none());
-            self.waiting.reserve(self.waiting.len() + 1); // the next look comes after as many more
+            self.waiting.reserve(self.waiting.len()); // the next look comes after as many more
         }
         self.waiting.push(cell.clone());
     }
@@ -441,10 +441,6 @@ impl Transfer {
         &self.core
     }
 
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
     /// Its number.
     pub fn id(&self) -> TransferId {
         self.core.id
@@ -465,7 +461,7 @@ impl Transfer {
         if !self.core.ended.is_here() {
             return Some(Outcome::Unknown);
         }
-        self.core.ended.wait(Some(deadline), &self.clock)
+        self.core.ended.wait_until(deadline, &self.clock)
     }
 
     /// Whether the local pages may be reused. Always so after `Done`; after `Unknown` and after its deadline only once the peer
@@ -659,8 +655,10 @@ mod tests {
         post.completion.progress(7);
         assert!(post.completion.begins(), "asked again, it goes on");
         assert_eq!(transfer.core().moved(), Some(7));
-        post.completion.progress(u64::MAX);
-        assert_eq!(transfer.core().moved(), Some(MAX_MOVED));
+        for (said, moved) in [(u64::MAX / 2, u64::MAX / 2), (u64::MAX - 3, u64::MAX - 3), (u64::MAX, u64::MAX - 3)] {
+            post.completion.progress(said);
+            assert_eq!(transfer.core().moved(), Some(moved));
+        }
     }
 
     #[test]
@@ -696,8 +694,42 @@ mod tests {
             cell.resolve(Cancelled::NotQuiesced); // as at its deadline
         }
         assert!(transfer.core().home.lock().waiting.capacity() <= 16);
+        assert!(transfer.core().reach().is_some());
         post.completion.complete(Outcome::Done);
+        assert!(transfer.core().reach().is_none(), "no table counts it any more");
         assert_eq!(patient.wait(), Ok(Cancelled::Quiesced(Outcome::Done)));
+        assert_eq!(transfer.cancel(Instant::now()).wait(), Ok(Cancelled::Quiesced(Outcome::Done)));
+        assert!(transfer.core().home.lock().waiting.is_empty(), "who is answered at once is not listed");
+    }
+
+    /// fails if: all who wait are looked through whenever one more comes.
+    #[test]
+    fn who_was_answered_makes_room_when_there_is_none() {
+        let mut home = Home { counted: None, waiting: Vec::with_capacity(4), is_over: false };
+        let answered = Arc::new(Cell::new());
+        answered.resolve(Cancelled::NotQuiesced);
+        for waiting in 1..=home.waiting.capacity() {
+            home.list(&answered);
+            assert_eq!(home.waiting.len(), waiting);
+        }
+        home.list(&answered);
+        assert_eq!(home.waiting.len(), 1);
+    }
+
+    #[test]
+    fn it_is_pending_until_there_is_an_outcome() {
+        let (post, mut transfer) = post();
+        let mut poll = || Pin::new(&mut transfer).poll(&mut Context::from_waker(std::task::Waker::noop()));
+        assert_eq!(poll(), Poll::Pending);
+        post.completion.complete(Outcome::Done);
+        assert_eq!(poll(), Poll::Ready(Outcome::Done));
+    }
+
+    #[test]
+    fn an_end_at_its_deadline_says_whose_it_was_and_what_was_sent() {
+        let told = |sent| TransferError::Deadline { peer: PeerName::new("p").unwrap(), sent }.to_string();
+        assert!(told(Sent::No).contains("\"p\"") && told(Sent::No).contains("nothing was sent"), "{}", told(Sent::No));
+        assert!(told(Sent::Maybe).contains("may have happened"), "{}", told(Sent::Maybe));
     }
 
     #[test]

@@ -64,20 +64,26 @@ impl<O: Clone> Cell<O> {
         if self.is_here() { self.state.lock().outcome.clone() } else { None }
     }
 
+    /// Blocks this thread for as long as it takes.
+    pub(crate) fn wait(&self) -> O {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(outcome) = &state.outcome {
+                return outcome.clone();
+            }
+            state = self.resolved.wait(state);
+        }
+    }
+
     /// Blocks this thread. `None`: the deadline passed first.
-    pub(crate) fn wait(&self, deadline: Option<Instant>, clock: &Clock) -> Option<O> {
+    pub(crate) fn wait_until(&self, deadline: Instant, clock: &Clock) -> Option<O> {
         let mut state = self.state.lock();
         loop {
             if let Some(outcome) = &state.outcome {
                 return Some(outcome.clone());
             }
-            state = match deadline {
-                None => self.resolved.wait(state),
-                Some(deadline) => {
-                    let left = clock.real_wait_until(deadline)?;
-                    self.resolved.wait_timeout(state, left)
-                }
-            };
+            let left = clock.real_wait_until(deadline)?;
+            state = self.resolved.wait_timeout(state, left);
         }
     }
 
@@ -159,12 +165,11 @@ impl<O: Clone + fmt::Debug> fmt::Debug for Wait<O> {
 /// The end of something that the table's threads bring about: a future, or a wait of any other thread.
 pub(crate) struct Pending<O: Clone> {
     wait: Wait<O>,
-    clock: Clock,
 }
 
 impl<O: Clone + AfterFork> Pending<O> {
-    pub(crate) fn new(cell: Arc<Cell<O>>, clock: Clock) -> Self {
-        Pending { wait: Wait::new(cell), clock }
+    pub(crate) fn new(cell: Arc<Cell<O>>) -> Self {
+        Pending { wait: Wait::new(cell) }
     }
 
     pub(crate) fn wait(&self) -> Result<O, WouldDeadlock> {
@@ -174,7 +179,7 @@ impl<O: Clone + AfterFork> Pending<O> {
         if is_table_thread() {
             return Err(WouldDeadlock);
         }
-        Ok(self.wait.cell.wait(None, &self.clock).expect("without a deadline there is an outcome"))
+        Ok(self.wait.cell.wait())
     }
 }
 
@@ -224,7 +229,7 @@ mod tests {
         for wait in &mut waits {
             assert_eq!(Pin::new(wait).poll(&mut cx), Poll::Ready(7));
         }
-        assert_eq!(cell.wait(None, &Clock::system()), Some(7));
+        assert_eq!(cell.wait(), 7);
     }
 
     #[test]

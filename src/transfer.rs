@@ -634,6 +634,7 @@ mod tests {
         waits.completion.waits();
         transfer.core().expire(peer());
         assert_eq!((transfer.try_outcome(), waits.completion.begins()), (ended(Sent::No), false));
+        assert_eq!(transfer.core().moved(), None, "nothing will move");
         let (begun, transfer) = post();
         begun.completion.waits();
         assert!(begun.completion.begins());

@@ -28,8 +28,13 @@ fn is_test(path: &str) -> bool {
     let Some((file, test)) = path.split_once("::") else { return false };
     ["loom-tests", "tests/spec"].iter().any(|folder| {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{folder}/{file}.rs"));
-        fs::read_to_string(file).is_ok_and(|text| text.contains(&format!("fn {test}(")))
+        fs::read_to_string(file).is_ok_and(|text| defines(&text, test))
     })
+}
+
+/// A test that runs over several transports is generic.
+fn defines(text: &str, test: &str) -> bool {
+    text.contains(&format!("fn {test}(")) || text.contains(&format!("fn {test}<"))
 }
 
 /// Comments, each with its lines joined.
@@ -62,6 +67,25 @@ fn every_ordering_note_names_models_and_mutants_that_exist() {
         }
     }
     assert!(checked > 40, "only {checked} were found: the notes look otherwise by now");
+}
+
+/// Where no model can look, a test is cited: of `tests/spec`, or a case.
+#[test]
+fn every_ordering_note_names_tests_that_exist() {
+    let is_case = |test: &str| {
+        files("tests/cases").iter().any(|file| fs::read_to_string(file).is_ok_and(|text| defines(&text, test)))
+    };
+    let mut checked = 0;
+    for file in files("src") {
+        for note in notes(&fs::read_to_string(&file).unwrap()) {
+            for cited in note.split(" test: ").skip(1) {
+                let test = cited.split_whitespace().next().unwrap().trim_end_matches(['.', ',']);
+                assert!(is_test(test) || is_case(test), "{}: no test {test}", file.display());
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 0, "none was found: the notes look otherwise by now");
 }
 
 #[test]

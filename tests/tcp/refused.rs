@@ -4,6 +4,7 @@ use crate::support::*;
 use peerage::transport::frame::{Decoded, Frame};
 use peerage::transport::tcp::{BindError, Tcp, TcpAddress, TcpError};
 use peerage::{DataPlane, ErrorClass, Post, Region, RemoteSlice, TransferKind, TransportError};
+use std::time::Duration;
 
 #[test]
 fn an_address_that_would_not_be_safe_or_not_be_found_is_not_bound() {
@@ -42,6 +43,8 @@ fn limits_of_nothing_are_refused() {
     ] {
         assert!(matches!(builder.bind("127.0.0.1:0"), Err(BindError::Limit { .. })));
     }
+    let hurried = Tcp::builder().handshake_timeout(Duration::ZERO).bind("127.0.0.1:0");
+    assert!(matches!(hurried, Err(BindError::NoTimeForHandshakes)), "{hurried:?}");
 }
 
 #[test]

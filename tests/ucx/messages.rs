@@ -156,4 +156,6 @@ fn a_setting_that_libucp_does_not_know_and_a_network_that_is_not_trusted_are_ref
     let taken = ucx("a");
     let error = Ucx::bind(taken.local_addr()).unwrap_err();
     assert!(matches!(error, UcxBindError::Listen { .. }), "{error:?}");
+    let error = Ucx::builder().handshake_timeout(Duration::ZERO).bind("127.0.0.1:0").unwrap_err();
+    assert!(matches!(error, UcxBindError::NoTimeForHandshakes), "{error:?}");
 }

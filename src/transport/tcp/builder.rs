@@ -193,6 +193,7 @@ impl TcpBuilder {
     /// - [`BindError::Limit`]: a setting is 0 or too large; the error names it and the most.
     /// - [`BindError::Unresolvable`], [`BindError::NotLoopback`], [`BindError::Listen`]: about the address. Write one like
     ///   `127.0.0.1:0`; end what listens there, or choose another port.
+    /// - [`BindError::NoTimeForHandshakes`]: give them some.
     /// - [`BindError::Keepalive`]: allow for two pings at least.
     /// - [`BindError::ShortSecret`]: take a longer one.
     /// - [`BindError::NothingToAdvertise`], [`BindError::Unreachable`]: [`advertise`](Self::advertise) an address by which
@@ -210,6 +211,9 @@ impl TcpBuilder {
         within("outbound_queue", settings.outbound_queue, most)?;
         within("inbox_capacity", settings.inbox_capacity, most)?;
         within("max_notification", settings.max_notification, MAX_NOTIFICATION)?;
+        if settings.handshake_timeout.is_zero() {
+            return Err(BindError::NoTimeForHandshakes);
+        }
         if let Some(Keepalive { interval, dead_timeout }) = settings.keepalive
             && (interval.is_zero() || dead_timeout < interval.saturating_mul(2))
         {

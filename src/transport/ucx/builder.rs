@@ -138,6 +138,7 @@ impl UcxBuilder {
     /// # Errors
     /// Nothing is left behind.
     /// - [`UcxBindError::Limit`]: a setting is 0 or too large; the error names it and the most.
+    /// - [`UcxBindError::NoTimeForHandshakes`]: give them some.
     /// - [`UcxBindError::Unresolvable`], [`UcxBindError::Listen`]: about the address. End what listens there, or choose
     ///   another port.
     /// - [`UcxBindError::NotLoopback`]: say [`trust_network`](Self::trust_network), if that is so.
@@ -152,6 +153,9 @@ impl UcxBuilder {
         within("max_inbound", settings.max_inbound, usize::MAX)?;
         within("inbox_capacity", settings.inbox_capacity, usize::MAX)?;
         within("max_notification", settings.max_notification, MAX_NOTIFICATION)?;
+        if settings.handshake_timeout.is_zero() {
+            return Err(UcxBindError::NoTimeForHandshakes);
+        }
         let resolved = address.to_socket_addrs().and_then(|mut all| all.next().ok_or(io::ErrorKind::NotFound.into()));
         let address = resolved.map_err(UcxBindError::Unresolvable)?;
         if !address.ip().to_canonical().is_loopback() && !settings.trust_network {

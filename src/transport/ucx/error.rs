@@ -52,6 +52,9 @@ pub enum UcxBindError {
         /// The address.
         address: SocketAddr,
     },
+    /// No dialer could be known in no time at all, so nobody would ever connect.
+    #[error("handshake_timeout is 0, so nobody could ever connect; give it seconds")]
+    NoTimeForHandshakes,
     /// A setting of ours is 0 or too large.
     #[error("{limit} is {given}, it must be 1 to {max}")]
     Limit {

@@ -77,6 +77,9 @@ pub enum BindError {
         /// Until a silent peer counts as dead.
         dead_timeout: Duration,
     },
+    /// No dialer could be known in no time at all, so nobody would ever connect.
+    #[error("handshake_timeout is 0, so nobody could ever connect; give it seconds")]
+    NoTimeForHandshakes,
     /// A limit that must be at least one is zero, or is too large for the wire.
     #[error("{limit} must be from 1 to {max}, not {given}")]
     Limit {

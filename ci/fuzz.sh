@@ -3,15 +3,20 @@
 # New inputs go to fuzz/target/corpus, the seeds of fuzz/corpus stay as they are; what fails is kept in fuzz/artifacts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -ge 1 ] || { echo "usage: ci/fuzz.sh SECONDS [TARGET...]" >&2; exit 2; }
+usage() { echo "usage: ci/fuzz.sh SECONDS [TARGET...], targets: ${all[*]}" >&2; exit 2; }
+all=(frame handshake address trace table)
+case ${1:-} in '' | *[!0-9]*) usage ;; esac
 seconds=$1
 shift
+for target; do
+  [[ " ${all[*]} " = *" $target "* ]] || usage
+done
 if ! cargo +nightly --version >/dev/null 2>&1 || ! cargo +nightly fuzz --version >/dev/null 2>&1; then
   echo "fuzzing needs a nightly toolchain and cargo-fuzz:  ci/install.sh" >&2
   exit 2
 fi
 targets=("$@")
-[ $# -gt 0 ] || targets=(frame handshake address trace table)
+[ $# -gt 0 ] || targets=("${all[@]}")
 cargo +nightly fuzz build
 total=0
 failed=()

@@ -10,7 +10,7 @@
 //! | [`Backoff::base`](crate::Backoff::base) | 50 ms | a reset connection to a process that lives is back after 25 ms in the mean, and one to a process that restarts after a few tries; a request that waits for its prefill has seconds |
 //! | [`Backoff::cap`](crate::Backoff::cap) | 5 s | a peer that is back is found within one request's patience. Reached after 7 failures; from there one dial per 2.5 s in the mean, and only while somebody asks |
 //! | [`Backoff::min_stable`](crate::Backoff::min_stable) | 5 s | a connection that breaks sooner has proved nothing: without this, a peer that accepts and resets would be dialed at the first window for ever. As long as the cap, so that forgiving is never quicker than waiting |
-//! | [`Breaker::after`](crate::Breaker::after) | 16 | with these windows about half a minute of failing in a row: a process that is only restarted is not held up. One that loads a model for minutes is dialed twice a minute or so, and its new metadata closes the breaker |
+//! | [`Breaker::after`](crate::Breaker::after) | 16 | with these windows about half a minute of failing in a row: a process that is only restarted is not held up. One that loads a model for minutes is dialed two or three times a minute, and its new metadata closes the breaker |
 //! | [`Breaker::open_for`](crate::Breaker::open_for) | 30 s | between 15 and 30 s by jitter, then one try. New metadata of another boot closes it at once, so nobody waits for it who is told of the restart |
 //! | [`Breaker::max_open_percent`](crate::Breaker::max_open_percent) | 10 | if more peers fail at once, the fault is more likely ours or the network's, and ends for all at once; then they must not all be left out for half a minute. One may always be open |
 //!

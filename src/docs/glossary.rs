@@ -12,11 +12,18 @@
 //! | phase, [`Phase`](crate::Phase) | Idle, Connecting, Ready, Failed, Removing, Removed |
 //! | lease, [`Lease`](crate::Lease) | the right to use one generation's connection; keeps it open |
 //! | slot, bay, gate | a peer's place; a place in it for one connection; the counter of who is inside |
+//! | stripe | one of a gate's counts, on a cache line of its own, for some of the threads; a lease leaves on the one it entered |
+//! | life | what a slot is to one peer, from insert to the drop of its last handle; numbered, so that a stale id is detected |
+//! | note | the text of one report, kept at its peer until the generation is settled |
+//! | visit | a call on a connection by somebody whose lease is over, to give up a transfer; the connection is not closed meanwhile |
+//! | predecessor | the peer that had a name before, and is still leaving; its successor connects when it is Removed |
+//! | permit | the right to run one of the table's concurrent connects |
 //! | ticket | proof of being elected to connect |
 //! | lane | the slow path of one slot, moved one step at a time |
 //! | driver | the one loop that moves lanes and timers; makes no call that may block |
 //! | transfer, [`Transfer`](crate::Transfer) | a read or write we posted |
 //! | grant, [`Grant`](crate::Grant) | our permission for a peer to use our page |
+//! | loan, [`Loan`](crate::Loan) | a grant as its borrower presented it: what the transport of the lender copies by |
 //! | quiescent | nothing touches the page any more |
 //! | quarantine | what has ended for its caller and may still be touched |
 //! | stalled | a transfer that has begun and of which no byte moves |

@@ -3,7 +3,8 @@
 # cargo-mutants, valgrind, which counts instructions, and Chromium, which shows the status page. What is there already stays
 # as it is.
 #   ci/install.sh            all of it
-#   ci/install.sh chromium   that alone; so with valgrind
+#   ci/install.sh chromium   that alone
+#   ci/install.sh valgrind   that alone
 set -euo pipefail
 
 # Debian's package $1, which brings a command of that name; nothing if that or one of the other commands is here.

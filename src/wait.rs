@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::error::WouldDeadlock;
 use crate::fork::Process;
 use crate::pool::is_table_thread;
-use crate::sync::{Arc, Condvar, Mutex, came_through};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, came_through};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -66,24 +66,29 @@ impl<O: Clone> Cell<O> {
 
     /// Blocks this thread for as long as it takes.
     pub(crate) fn wait(&self) -> O {
-        let mut state = self.state.lock();
-        loop {
-            if let Some(outcome) = &state.outcome {
-                return outcome.clone();
-            }
-            state = self.resolved.wait(state);
-        }
+        let outcome = self.look_and_sleep(|state| Some(self.resolved.wait(state)));
+        outcome.expect("it sleeps until there is an outcome")
     }
 
     /// Blocks this thread. `None`: the deadline passed first.
     pub(crate) fn wait_until(&self, deadline: Instant, clock: &Clock) -> Option<O> {
+        self.look_and_sleep(|state| {
+            let left = clock.real_wait_until(deadline)?;
+            Some(self.resolved.wait_timeout(state, left))
+        })
+    }
+
+    /// Both under one lock, so that no outcome comes between them. `None`: it may sleep no more.
+    fn look_and_sleep<'a>(
+        &'a self,
+        sleep: impl Fn(MutexGuard<'a, State<O>>) -> Option<MutexGuard<'a, State<O>>>,
+    ) -> Option<O> {
         let mut state = self.state.lock();
         loop {
             if let Some(outcome) = &state.outcome {
                 return Some(outcome.clone());
             }
-            let left = clock.real_wait_until(deadline)?;
-            state = self.resolved.wait_timeout(state, left);
+            state = sleep(state)?;
         }
     }
 

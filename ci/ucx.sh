@@ -23,6 +23,7 @@ cargo test -p peerage-ucx-sys
 cargo test --features ucx --lib ucx
 cargo test --features ucx --test ucx -- --test-threads 1
 cargo test --features ucx --test spec over_ucx -- --test-threads 1
+cargo build --features ucx --example pd_failover # which the next one runs
 cargo test --features ucx --test pd_failover over_ucx
 for tls in '' tcp; do
   [ -z "$tls" ] || export UCX_TLS=$tls

@@ -1,0 +1,58 @@
+//! `ucx_perftest`, as a server and a client.
+
+use crate::Case;
+use crate::process::{Ended, Setting, free_port};
+use std::error::Error;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = "ucx_perftest";
+
+pub(crate) fn is_here() -> Result<(), Box<dyn Error>> {
+    let version = Command::new(PROGRAM).arg("-v").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut version = version.map_err(|error| format!("{PROGRAM}: {error}; on Debian: apt-get install -y ucx-utils"))?;
+    version.kill()?;
+    version.wait()?;
+    Ok(())
+}
+
+/// One measurement.
+pub(crate) fn run(setting: &Setting, case: Case) -> Result<f64, Box<dyn Error>> {
+    let port = free_port()?.to_string();
+    let command = |core: usize| {
+        let mut command = setting.command(PROGRAM);
+        command.args(["-p", &port, "-c", &core.to_string()]).stdin(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    let server = Ended(command(setting.cores[0]).stdout(Stdio::null()).spawn()?);
+    let (test, bytes, times) = match case {
+        Case::Notification { bytes, times } => ("ucp_am_lat", bytes, times),
+        Case::Put { bytes, times } => ("ucp_put_bw", bytes, times),
+    };
+    let (bytes, times, warm_up) = (bytes.to_string(), times.to_string(), (times / 10).to_string());
+    let mut client = command(setting.cores[1]);
+    client.args(["127.0.0.1", "-t", test, "-s", &bytes, "-n", &times, "-w", &warm_up]);
+    client.args(["-M", "multi", "-I", "-e", "-f", "-E", if setting.polling { "poll" } else { "sleep" }]);
+    // The server may not listen yet.
+    let end = Instant::now() + Duration::from_secs(10);
+    let said = loop {
+        let output = client.output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() {
+            break said;
+        }
+        if Instant::now() > end {
+            return Err(format!("{PROGRAM} {}: {said}", output.status).into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    drop(server);
+    number(&said, case).ok_or_else(|| format!("{PROGRAM} said no number: {said}").into())
+}
+
+/// Of its last line: the overall latency, or the overall bandwidth. Before them are how often, and two other averages each.
+fn number(said: &str, case: Case) -> Option<f64> {
+    let numbers = said.lines().rev().find(|line| line.split_whitespace().next().is_some_and(|first| first.parse::<u64>().is_ok()))?;
+    let column = if matches!(case, Case::Notification { .. }) { 3 } else { 5 };
+    numbers.split_whitespace().nth(column)?.parse().ok()
+}

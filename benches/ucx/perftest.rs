@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 const PROGRAM: &str = "ucx_perftest";
 
 pub(crate) fn is_here() -> Result<(), Box<dyn Error>> {
-    let version = Command::new(PROGRAM).arg("-v").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let mut version = version.map_err(|error| format!("{PROGRAM}: {error}; on Debian: apt-get install -y ucx-utils"))?;
+    let version =
+        Command::new(PROGRAM).arg("-v").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut version =
+        version.map_err(|error| format!("{PROGRAM}: {error}; on Debian: apt-get install -y ucx-utils"))?;
     version.kill()?;
     version.wait()?;
     Ok(())
@@ -52,7 +54,10 @@ pub(crate) fn run(setting: &Setting, case: Case) -> Result<f64, Box<dyn Error>> 
 
 /// Of its last line: the overall latency, or the overall bandwidth. Before them are how often, and two other averages each.
 fn number(said: &str, case: Case) -> Option<f64> {
-    let numbers = said.lines().rev().find(|line| line.split_whitespace().next().is_some_and(|first| first.parse::<u64>().is_ok()))?;
+    let numbers = said
+        .lines()
+        .rev()
+        .find(|line| line.split_whitespace().next().is_some_and(|first| first.parse::<u64>().is_ok()))?;
     let column = if matches!(case, Case::Notification { .. }) { 3 } else { 5 };
     numbers.split_whitespace().nth(column)?.parse().ok()
 }

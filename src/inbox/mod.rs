@@ -43,6 +43,8 @@ struct Queue {
     /// Of all messages.
     bytes: usize,
     receivers: Waiting,
+    /// Threads in [`Inbox::recv`]: to wake none costs a system call, too.
+    blocked: usize,
     closed: bool,
 }
 
@@ -79,7 +81,9 @@ impl Inbox {
                 return None;
             }
             let left = self.clock.real_wait_until(deadline)?;
+            queue.blocked += 1;
             queue = self.shared.arrived.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+            queue.blocked -= 1;
         }
     }
 

@@ -56,9 +56,11 @@ impl Source {
         }
         queue.bytes += message.bytes.len();
         queue.messages.push_back((self.credits.clone(), message));
-        let receivers = queue.receivers.take();
+        let (receivers, blocked) = (queue.receivers.take(), queue.blocked);
         drop(queue);
-        self.shared.arrived.notify_one();
+        if blocked > 0 {
+            self.shared.arrived.notify_one();
+        }
         wake(receivers);
         Ok(true)
     }

@@ -9,7 +9,7 @@
 
 use super::link::Link;
 use super::mailbox::{Event, Mailbox};
-use super::message::Head;
+use super::message::{Head, Kind};
 use super::native::{Mapped, Status, Stranger, Worker};
 use crate::region::Slice;
 use crate::sync::came_through;
@@ -160,7 +160,9 @@ impl Endpoint {
             // SAFETY: the endpoint is open while it is borrowed; header and data are of `bytes`, which the operation owns.
             unsafe { ucp_am_send_nbx(self.raw, 0, header.cast(), Head::LEN, data.cast(), len, param) }
         };
-        let flags = UCP_AM_SEND_FLAG_REPLY;
+        // Only notifications may be announced, for the peer to fetch: as long as they may be.
+        let eager = if head.kind == Kind::Notify { 0 } else { UCP_AM_SEND_FLAG_EAGER };
+        let flags = UCP_AM_SEND_FLAG_REPLY | eager;
         self.submit(Held::Message { _bytes: bytes }, None, flags, submit).map(drop).map_err(|(status, _)| status)
     }
 

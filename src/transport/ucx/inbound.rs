@@ -6,14 +6,14 @@
 use super::endpoint::Endpoint;
 use super::link::{TAKEN_EVERY, TRANSFERS, WINDOW};
 use super::mailbox::{Event, Mailbox};
-use super::message::{Head, Kind, encode_go};
+use super::message::{Ask, Go, Head, Kind, decode_over};
 use super::native::{Mapped, Status};
 use super::{Counts, Shared};
 use crate::grant::{Access, HeldLoan, Loan, Refusal};
 use crate::inbox::{Notification, Source};
 use crate::state::Generation;
 use crate::sync::lock;
-use crate::transfer::RemoteSlice;
+use crate::transfer::{RemoteSlice, TransferId, TransferKind};
 use crate::transport::frame::Farewell;
 use crate::transport::tcp::InboundKey;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -65,7 +65,7 @@ pub(super) struct Serving {
     bytes: usize,
     /// Taken since we said so: messages, bytes.
     untold: (usize, usize),
-    loans: HashMap<u64, (Loan, HeldLoan, Arc<Mapped>)>,
+    loans: HashMap<TransferId, (Loan, HeldLoan, Arc<Mapped>)>,
 }
 
 impl Inbound {
@@ -110,10 +110,12 @@ impl Inbound {
                 self.notified(head.number, body, shared)
             }
             Kind::Ping => self.say(Kind::Pong, head.number, &[]),
-            Kind::Write => self.lend(head.number, &body, Access::Write, shared),
-            Kind::Read => self.lend(head.number, &body, Access::Read, shared),
+            Kind::Ask => self.lend(&body, shared),
             Kind::Over => {
-                self.serving.loans.remove(&head.number);
+                let mut rest = &body[..];
+                while !rest.is_empty() {
+                    self.serving.loans.remove(&decode_over(&mut rest).ok_or(Unusable)?);
+                }
                 Ok(())
             }
             Kind::Goodbye => {
@@ -195,31 +197,18 @@ impl Inbound {
         !self.serving.ready.is_empty()
     }
 
-    fn lend(&mut self, transfer: u64, page: &[u8], access: Access, shared: &Shared) -> Result<(), Unusable> {
-        let page = RemoteSlice::from_bytes(page.try_into().map_err(|_| Unusable)?);
-        let serving = &mut self.serving;
-        let name = serving.key.as_ref().map(|key| &key.name).ok_or(Unusable)?;
-        if serving.loans.len() >= LOANS {
-            return Err(Unusable);
-        }
-        let lent = if serving.loans.contains_key(&transfer) {
-            Err(Refusal::DuplicateTransfer)
-        } else {
-            shared.grants.present(name, serving.id, page, access).and_then(|loan| {
-                // Before the peer has the key: it reads and writes by itself.
-                let held = loan.hold()?;
-                let mapped = shared.mapped(loan.part().region()).map_err(|_| Refusal::RegionGone)?;
-                Ok((loan, held, mapped))
-            })
-        };
-        match lent {
-            Ok((loan, held, mapped)) => {
-                let go = encode_go(loan.part().as_ptr().addr() as u64, &mapped.key);
-                serving.loans.insert(transfer, (loan, held, mapped));
-                self.say(Kind::Go, transfer, &go)
+    /// Answers each of these asks.
+    fn lend(&mut self, mut asks: &[u8], shared: &Shared) -> Result<(), Unusable> {
+        let mut goes = Vec::new();
+        while !asks.is_empty() {
+            let Ask { kind, transfer, page } = Ask::decode(&mut asks).ok_or(Unusable)?;
+            let access = if kind == TransferKind::Write { Access::Write } else { Access::Read };
+            match self.serving.lend(transfer, page, access, shared)? {
+                Ok((address, mapped)) => Go { transfer, address, key: &mapped.key }.encode(&mut goes),
+                Err(refusal) => self.say(Kind::Refused, transfer.0, &[refusal as u8])?,
             }
-            Err(refusal) => self.say(Kind::Refused, transfer, &[refusal as u8]),
         }
+        if goes.is_empty() { Ok(()) } else { self.say(Kind::Go, 0, &goes) }
     }
 
     /// Says goodbye; it is closed when its dialer has left, or when the time is over.
@@ -231,6 +220,34 @@ impl Inbound {
 }
 
 impl Serving {
+    /// Where the page is and the mapping that has the key to it, or why not. `Unusable`: it is more than may be lent at once.
+    fn lend(
+        &mut self,
+        transfer: TransferId,
+        page: RemoteSlice,
+        access: Access,
+        shared: &Shared,
+    ) -> Result<Result<(u64, Arc<Mapped>), Refusal>, Unusable> {
+        let name = self.key.as_ref().map(|key| &key.name).ok_or(Unusable)?;
+        if self.loans.len() >= LOANS {
+            return Err(Unusable);
+        }
+        if self.loans.contains_key(&transfer) {
+            return Ok(Err(Refusal::DuplicateTransfer));
+        }
+        let lent = shared.grants.present(name, self.id, page, access).and_then(|loan| {
+            // Before the peer has the key: it reads and writes by itself.
+            let held = loan.hold()?;
+            let mapped = shared.mapped(loan.part().region()).map_err(|_| Refusal::RegionGone)?;
+            Ok((loan, held, mapped))
+        });
+        Ok(lent.map(|(loan, held, mapped)| {
+            let address = loan.part().as_ptr().addr() as u64;
+            self.loans.insert(transfer, (loan, held, mapped.clone()));
+            (address, mapped)
+        }))
+    }
+
     /// `false`: there is room again.
     fn waits_for_room(&mut self, len: usize, mailbox: &Arc<Mailbox>) -> bool {
         struct Looks(Arc<Mailbox>);

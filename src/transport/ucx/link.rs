@@ -6,7 +6,7 @@
 use super::endpoint::Endpoint;
 use super::error::UcxError;
 use super::mailbox::{Ending, Event, Mailbox};
-use super::message::{Head, Kind};
+use super::message::{Ask, Head, Kind};
 use super::native::Status;
 use crate::clock::Clock;
 use crate::error::UsedAfterFork;
@@ -14,7 +14,7 @@ use crate::fork::Process;
 use crate::name::PeerName;
 use crate::state::Generation;
 use crate::sync::lock;
-use crate::transfer::{Outcome, Post, RemoteSlice, TransferError, TransferId, TransferKind};
+use crate::transfer::{Outcome, Post, TransferError, TransferId};
 use crate::transport::frame::{Farewell, Hello};
 use crate::transport::{Connected, Liveness, Reporter};
 use std::collections::{HashMap, VecDeque};
@@ -87,7 +87,7 @@ impl UcxConnection {
         if local != remote {
             return Err(UcxError::Length { peer: link.peer.clone(), local, remote });
         }
-        let (id, ask) = (post.id, Ask::of(&post));
+        let (id, ask) = (post.id, ask_of(&post));
         let mut book = link.open_book()?;
         if book.waiting.len() >= WAITING {
             return Err(UcxError::QueueFull { peer: link.peer.clone() });
@@ -99,7 +99,9 @@ impl UcxConnection {
         }
         book.asked.insert(id, post);
         drop(book);
-        match ask.send(endpoint, link.generation) {
+        let mut body = Vec::new();
+        ask.encode(&mut body);
+        match endpoint.send(Head::new(Kind::Ask, link.generation, 0), &body) {
             Ok(()) => Ok(()),
             // Unless the thread has ended it meanwhile, with everything else that was not sent.
             Err(status) => link.book().asked.remove(&id).map_or(Ok(()), |_unused| Err(link.broken(status))),
@@ -230,18 +232,9 @@ impl Book {
     }
 }
 
-/// What is asked of the owner of a page.
-pub(super) struct Ask(Kind, TransferId, [u8; RemoteSlice::ENCODED]);
-
-impl Ask {
-    fn of(post: &Post) -> Self {
-        let kind = if post.kind == TransferKind::Write { Kind::Write } else { Kind::Read };
-        Ask(kind, post.id, post.remote.to_bytes())
-    }
-
-    pub(super) fn send(&self, endpoint: &Endpoint, generation: Generation) -> Result<(), Status> {
-        endpoint.send(Head::new(self.0, generation, self.1.0), &self.2)
-    }
+/// What the peer is asked for this transfer.
+fn ask_of(post: &Post) -> Ask {
+    Ask { kind: post.kind, transfer: post.id, page: post.remote }
 }
 
 impl Link {
@@ -323,16 +316,17 @@ impl Link {
         self.book().running > 0
     }
 
-    /// The next transfer whose turn it is.
-    pub(super) fn next(&self) -> Option<Ask> {
-        let mut book = self.book();
-        if !book.has_turn() || book.over.is_some() {
-            return None;
+    /// The transfers whose turn it is, for one message.
+    pub(super) fn turns(&self) -> Vec<u8> {
+        let (mut book, mut asks) = (self.book(), Vec::new());
+        while book.over.is_none()
+            && book.has_turn()
+            && let Some(post) = book.waiting.pop_front()
+        {
+            ask_of(&post).encode(&mut asks);
+            book.asked.insert(post.id, post);
         }
-        let post = book.waiting.pop_front()?;
-        let ask = Ask::of(&post);
-        book.asked.insert(post.id, post);
-        Some(ask)
+        asks
     }
 
     /// Nothing more is taken. Transfers of which nothing was sent end; what runs goes on until it is closed. Answers whether

@@ -113,9 +113,12 @@ impl Mailbox {
         inner.asleep
     }
 
-    pub(super) fn is_awake(&self) {
+    /// `rang`: the bell was heard, and is silenced. One that rings later ends the next sleep at once.
+    pub(super) fn is_awake(&self, rang: bool) {
         lock(&self.inner).asleep = false;
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        if rang {
+            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        }
     }
 
     /// The thread has ended. Answers what it has not looked at.

@@ -6,16 +6,18 @@
 //!   notify   sequence         the message                      dialer → acceptor
 //!   taken    last sequence                                     acceptor → dialer: messages up to it are in the inbox
 //!   ping, pong  nonce                                          dialer → acceptor, acceptor → dialer
-//!   write, read  transfer     page 40                          dialer → acceptor: asks for access
-//!   go       transfer         address 8 | key                  acceptor → dialer: the dialer may read or write there
+//!   ask                       (write 1 | transfer 8 | page 40)…        dialer → acceptor: asks for access
+//!   go                        (transfer 8 | address 8 | length 2 | key)…  acceptor → dialer: it may read or write there
 //!   refused  transfer         code 1                           acceptor → dialer
-//!   over     transfer                                          dialer → acceptor: it reads and writes there no more
+//!   over                      (transfer 8)…                    dialer → acceptor: it reads and writes there no more
 //!   goodbye  code                                              either way: the last message of who sends it
 //!   bye                                                        acceptor → dialer: it has all that came before the goodbye
 //! ```
-//! Numbers are little-endian.
+//! Numbers are little-endian. What has `…` is there as often as there is something to say: transfers that run at the same time
+//! share their messages.
 
 use crate::state::Generation;
+use crate::transfer::{RemoteSlice, TransferId, TransferKind};
 
 /// What a message is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,24 +29,22 @@ pub(super) enum Kind {
     Taken = 4,
     Ping = 5,
     Pong = 6,
-    Write = 7,
-    Read = 8,
-    Go = 9,
-    Refused = 10,
-    Over = 11,
-    Goodbye = 12,
-    Bye = 13,
+    Ask = 7,
+    Go = 8,
+    Refused = 9,
+    Over = 10,
+    Goodbye = 11,
+    Bye = 12,
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 12] = [
     Kind::Hello,
     Kind::Answer,
     Kind::Notify,
     Kind::Taken,
     Kind::Ping,
     Kind::Pong,
-    Kind::Write,
-    Kind::Read,
+    Kind::Ask,
     Kind::Go,
     Kind::Refused,
     Kind::Over,
@@ -84,16 +84,75 @@ impl Head {
     }
 }
 
-/// The permission to access a page: where it is, and the key to it.
-pub(super) fn encode_go(address: u64, key: &[u8]) -> Vec<u8> {
-    let mut bytes = address.to_le_bytes().to_vec();
-    bytes.extend_from_slice(key);
-    bytes
+/// What is asked of the owner of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ask {
+    pub(super) kind: TransferKind,
+    pub(super) transfer: TransferId,
+    pub(super) page: RemoteSlice,
 }
 
-pub(super) fn decode_go(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let (address, key) = bytes.split_first_chunk()?;
-    Some((u64::from_le_bytes(*address), key))
+impl Ask {
+    pub(super) fn encode(&self, into: &mut Vec<u8>) {
+        into.push(u8::from(self.kind == TransferKind::Write));
+        into.extend_from_slice(&self.transfer.0.to_le_bytes());
+        into.extend_from_slice(&self.page.to_bytes());
+    }
+
+    /// The first of these bytes; `None`: they hold no whole one. They are shorter afterwards.
+    pub(super) fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        let [kind] = take(bytes)?;
+        let kind = match kind {
+            0 => TransferKind::Read,
+            1 => TransferKind::Write,
+            _ => return None,
+        };
+        let transfer = TransferId(u64::from_le_bytes(take(bytes)?));
+        Some(Ask { kind, transfer, page: RemoteSlice::from_bytes(&take(bytes)?) })
+    }
+}
+
+/// The permission to access a page: where it is, and the key to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Go<'a> {
+    pub(super) transfer: TransferId,
+    pub(super) address: u64,
+    pub(super) key: &'a [u8],
+}
+
+impl<'a> Go<'a> {
+    /// Keys are some hundred bytes at most: a few for each device.
+    pub(super) fn encode(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(&self.transfer.0.to_le_bytes());
+        into.extend_from_slice(&self.address.to_le_bytes());
+        into.extend_from_slice(&(self.key.len() as u16).to_le_bytes());
+        into.extend_from_slice(self.key);
+    }
+
+    /// As [`Ask::decode`].
+    pub(super) fn decode(bytes: &mut &'a [u8]) -> Option<Self> {
+        let transfer = TransferId(u64::from_le_bytes(take(bytes)?));
+        let address = u64::from_le_bytes(take(bytes)?);
+        let key = usize::from(u16::from_le_bytes(take(bytes)?));
+        let (key, rest) = bytes.split_at_checked(key)?;
+        *bytes = rest;
+        Some(Go { transfer, address, key })
+    }
+}
+
+pub(super) fn encode_over(transfers: &[TransferId]) -> Vec<u8> {
+    transfers.iter().flat_map(|transfer| transfer.0.to_le_bytes()).collect()
+}
+
+/// As [`Ask::decode`].
+pub(super) fn decode_over(bytes: &mut &[u8]) -> Option<TransferId> {
+    take(bytes).map(|transfer| TransferId(u64::from_le_bytes(transfer)))
+}
+
+fn take<const LEN: usize>(bytes: &mut &[u8]) -> Option<[u8; LEN]> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(*first)
 }
 
 #[cfg(test)]
@@ -108,15 +167,41 @@ mod tests {
         }
         let mut bytes = Head::new(Kind::Bye, Generation(1), 1).encode();
         assert_eq!(Head::decode(&bytes[1..]), None);
-        for kind in [0, 14, 255] {
+        for kind in [0, 13, 255] {
             bytes[0] = kind;
             assert_eq!(Head::decode(&bytes), None);
         }
     }
 
     #[test]
-    fn a_go_names_its_address_and_key() {
-        assert_eq!(decode_go(&encode_go(7, b"key")), Some((7, &b"key"[..])));
-        assert_eq!(decode_go(&[0; 7]), None);
+    fn what_is_said_often_is_read_one_by_one_and_to_its_end() {
+        let page = RemoteSlice::from_bytes(&[3; RemoteSlice::ENCODED]);
+        let asks = [TransferKind::Read, TransferKind::Write].map(|kind| Ask {
+            kind,
+            transfer: TransferId(kind as u64 + 7),
+            page,
+        });
+        let mut bytes = Vec::new();
+        asks.iter().for_each(|ask| ask.encode(&mut bytes));
+        let mut rest = &bytes[..];
+        assert_eq!([Ask::decode(&mut rest), Ask::decode(&mut rest)], asks.map(Some));
+        assert!(rest.is_empty());
+        assert_eq!(Ask::decode(&mut &bytes[..48]), None);
+        bytes[0] = 2;
+        assert_eq!(Ask::decode(&mut &bytes[..]), None);
+
+        let go = Go { transfer: TransferId(9), address: u64::MAX - 1, key: b"key" };
+        let mut bytes = Vec::new();
+        go.encode(&mut bytes);
+        go.encode(&mut bytes);
+        let mut rest = &bytes[..];
+        assert_eq!([Go::decode(&mut rest), Go::decode(&mut rest)], [Some(go); 2]);
+        assert!(rest.is_empty());
+        assert_eq!(Go::decode(&mut &bytes[..20]), None, "its key is cut short");
+
+        let bytes = encode_over(&[TransferId(1), TransferId(u64::MAX)]);
+        let mut rest = &bytes[..];
+        assert_eq!((decode_over(&mut rest), decode_over(&mut rest)), (Some(TransferId(1)), Some(TransferId(u64::MAX))));
+        assert_eq!(decode_over(&mut &bytes[..7]), None);
     }
 }

@@ -8,7 +8,7 @@ use super::error::UcxError;
 use super::inbound::{Inbound, Serving, Unusable};
 use super::link::{Dial, Link, UcxConnection};
 use super::mailbox::{Ending, Event};
-use super::message::{Head, Kind, decode_go};
+use super::message::{Go, Head, Kind, encode_over};
 use super::native::{Listener, Status, Stranger, Worker};
 use super::{Counts, Shared};
 use crate::grant::Refusal;
@@ -54,6 +54,8 @@ pub(super) struct Thread {
     inbound: HashMap<EndpointKey, Inbound>,
     to_close: Vec<EndpointKey>,
     closing: Vec<(Closing, After)>,
+    /// Accesses that are over, for the owners of the pages; empty where transfers may only have their turn.
+    to_tell: HashMap<EndpointKey, Vec<TransferId>>,
     /// Nobody is let in any more.
     refuses: bool,
     timers: BTreeSet<(Instant, EndpointKey)>,
@@ -70,6 +72,7 @@ impl Thread {
             inbound: HashMap::new(),
             to_close: Vec::new(),
             closing: Vec::new(),
+            to_tell: HashMap::new(),
             refuses: false,
             timers: BTreeSet::new(),
             worker,
@@ -89,6 +92,7 @@ impl Thread {
                 self.look_at(event);
             }
             self.look_at_the_clock();
+            self.tell();
             self.close();
             if !moved && !looked && !self.shared.settings.polling {
                 self.sleep();
@@ -99,25 +103,28 @@ impl Thread {
     fn sleep(&self) {
         let mailbox = &self.shared.mailbox;
         // Before libucp is armed: who hands it an operation from here on rings.
-        if mailbox.falls_asleep() {
-            let timer = self.timers.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
-            let busy = mailbox.under_way.load(Ordering::Relaxed) > 0 || !self.closing.is_empty();
-            let nap = match self.worker.arm() {
-                Ok(true) if !busy => timer,
-                Ok(true) => Some(timer.map_or(NAP, |timer| timer.min(NAP))),
-                Ok(false) => Some(Duration::ZERO),
-                Err(_) => Some(NAP),
-            };
-            if nap != Some(Duration::ZERO) {
-                let nap = nap.and_then(|nap| Timespec::try_from(nap).ok());
-                let bell = mailbox.bell();
-                let worker = self.worker.event_fd();
-                let mut ready = [PollFd::new(&bell, PollFlags::IN), PollFd::new(&worker, PollFlags::IN)];
-                // An interrupted sleep is one that is over.
-                let _ = poll(&mut ready, nap.as_ref());
-            }
+        if !mailbox.falls_asleep() {
+            return;
         }
-        mailbox.is_awake();
+        let timer = self.timers.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
+        let busy = mailbox.under_way.load(Ordering::Relaxed) > 0 || !self.closing.is_empty();
+        let nap = match self.worker.arm() {
+            Ok(true) if !busy => timer,
+            Ok(true) => Some(timer.map_or(NAP, |timer| timer.min(NAP))),
+            Ok(false) => Some(Duration::ZERO),
+            Err(_) => Some(NAP),
+        };
+        let mut rang = false;
+        if nap != Some(Duration::ZERO) {
+            let nap = nap.and_then(|nap| Timespec::try_from(nap).ok());
+            let bell = mailbox.bell();
+            let worker = self.worker.event_fd();
+            let mut ready = [PollFd::new(&bell, PollFlags::IN), PollFd::new(&worker, PollFlags::IN)];
+            // An interrupted sleep is one that is over.
+            let _ = poll(&mut ready, nap.as_ref());
+            rang = !ready[0].revents().is_empty();
+        }
+        mailbox.is_awake(rang);
     }
 
     fn look_at(&mut self, event: Event) {
@@ -256,19 +263,27 @@ impl Thread {
         if head.generation != link.generation {
             return self.fail(from, UcxError::Misbehaved { peer: link.peer.clone(), address: link.address.clone() });
         }
-        let transfer = TransferId(head.number);
         match head.kind {
             Kind::Taken => link.taken(head.number),
             Kind::Pong => link.pong(head.number),
             Kind::Refused => {
                 let refusal = body.first().and_then(|code| Refusal::from_code(*code));
-                if let Some(post) = link.answered(transfer, false) {
+                if let Some(post) = link.answered(TransferId(head.number), false) {
                     let refusal = refusal.unwrap_or(Refusal::NoSuchGrant);
                     post.completion.complete(Outcome::Failed(TransferError::Refused(refusal)));
                 }
-                self.turns(from);
+                self.to_tell.entry(from).or_default();
             }
-            Kind::Go => self.go(from, transfer, body),
+            Kind::Go => {
+                let mut rest = body;
+                while !rest.is_empty() {
+                    let Some(go) = Go::decode(&mut rest) else {
+                        let (peer, address) = (link.peer.clone(), link.address.clone());
+                        return self.fail(from, UcxError::Misbehaved { peer, address });
+                    };
+                    self.go(from, go);
+                }
+            }
             Kind::Goodbye => {
                 let farewell = Farewell::from_code(head.number as u8);
                 let (peer, address) = (link.peer.clone(), link.address.clone());
@@ -280,20 +295,19 @@ impl Thread {
     }
 
     /// The peer lets us read or write its page.
-    fn go(&mut self, from: EndpointKey, id: TransferId, body: &[u8]) {
+    fn go(&mut self, from: EndpointKey, Go { transfer: id, address, key }: Go<'_>) {
         let Some(outbound) = self.outbound.get(&from) else { return };
         let link = outbound.link.clone();
         let Some(post) = link.answered(id, true) else {
             // It was given up meanwhile, and nothing was moved.
-            return self.over(from, &link, id);
+            return self.over(from, id);
         };
         if !post.completion.begins() {
             link.ran();
-            self.over(from, &link, id);
+            self.over(from, id);
             return post.completion.complete(Outcome::Failed(TransferError::NotSent));
         }
-        let unpacked = decode_go(body).map(|(address, key)| (address, outbound.endpoint.unpack(key)));
-        let Some((address, Ok(key))) = unpacked else {
+        let Ok(key) = outbound.endpoint.unpack(key) else {
             link.ran();
             post.completion.complete(Outcome::Failed(TransferError::NotSent));
             return self.fail(from, UcxError::Misbehaved { peer: link.peer.clone(), address: link.address.clone() });
@@ -338,26 +352,25 @@ impl Thread {
         completion.complete(if outcome.is_ok() { Outcome::Done } else { Outcome::Unknown });
         link.ran();
         match outcome {
-            Ok(()) => self.over(endpoint, &link, id),
+            Ok(()) => self.over(endpoint, id),
             Err(status) => self.broke(endpoint, status),
         }
     }
 
-    /// Tells the owner of the page that we no longer access it, and goes on with the next.
-    fn over(&mut self, to: EndpointKey, link: &Link, id: TransferId) {
-        if let Some(outbound) = self.outbound.get(&to)
-            && let Err(status) = outbound.endpoint.send(Head::new(Kind::Over, link.generation, id.0), &[])
-        {
-            return self.broke(to, status);
-        }
-        self.turns(to);
+    fn over(&mut self, to: EndpointKey, id: TransferId) {
+        self.to_tell.entry(to).or_default().push(id);
     }
 
-    fn turns(&mut self, of: EndpointKey) {
-        let Some(outbound) = self.outbound.get(&of) else { return };
-        while let Some(ask) = outbound.link.next() {
-            if let Err(status) = ask.send(&outbound.endpoint, outbound.link.generation) {
-                return self.broke(of, status);
+    /// Tells the owners of pages what we no longer access, and goes on with the next: a message each, for all of a round.
+    fn tell(&mut self) {
+        for (to, over) in std::mem::take(&mut self.to_tell) {
+            let Some(Outbound { link, endpoint, .. }) = self.outbound.get(&to) else { continue };
+            let say = |kind, body: &[u8]| match body {
+                [] => Ok(()),
+                body => endpoint.send(Head::new(kind, link.generation, 0), body),
+            };
+            if let Err(status) = say(Kind::Over, &encode_over(&over)).and_then(|()| say(Kind::Ask, &link.turns())) {
+                self.broke(to, status);
             }
         }
     }
@@ -507,6 +520,7 @@ impl Thread {
         loop {
             self.shared.mailbox.take(&mut events);
             events.drain(..).for_each(|event| self.take_back(event));
+            self.tell();
             self.close();
             let goodbyes = !self.outbound.is_empty() && self.shared.mailbox.under_way.load(Ordering::Relaxed) > 0;
             if self.closing.is_empty() && !goodbyes || Instant::now() > end {

@@ -35,10 +35,16 @@ fi
 shift
 
 . ci/mutants.lib.sh
-work=$root/target/mutants/work
-out=$root/target/mutants/out
-export CARGO_TARGET_DIR=$root/target/mutants/target
-copy_tree
+# Two copies of the tree, each with half of the mutants: a model runs on one core, and so does most of what is built for it.
+jobs=2
+folder=$root/target/mutants
+
+# This shell works in copy $1 from here on.
+use_copy() {
+    work=$folder/work$1
+    out=$folder/out$1
+    export CARGO_TARGET_DIR=$folder/target$1
+}
 
 build() {
     models --no-run
@@ -46,6 +52,15 @@ build() {
 
 run() {
     timeout "$patience" cargo test --profile loom --no-default-features --test loom -- --exact "$1"
+}
+
+# Every `jobs`th of the mutants $2..., from number $1 on.
+share() {
+    local first=$1 at=0 mutant
+    shift
+    for mutant; do
+        [ $((at++ % jobs)) -ne "$first" ] || printf '%s\n' "$mutant"
+    done
 }
 
 # A model that no mutant has failed proves nothing, and a mutant that is not in the table is not found.
@@ -64,6 +79,8 @@ complete() {
     return $status
 }
 
+use_copy 0
+copy_tree
 if [ $# -eq 0 ]; then
     complete
     set -- "$root"/loom-tests/mutants/*.mutant
@@ -71,5 +88,25 @@ else
     set -- "${@/#/$root/loom-tests/mutants/}"
     set -- "${@/%/.mutant}"
 fi
+[ $# -ge "$jobs" ] || jobs=1
 
-try_mutants "$@"
+(cd "$work" && build) # what does not change, for all copies
+pids=()
+for ((job = jobs - 1; job >= 0; job--)); do
+    if [ "$job" -gt 0 ]; then
+        rm -rf "$folder/target$job"
+        cp -a "$folder/target0" "$folder/target$job"
+    fi
+    (
+        use_copy "$job"
+        [ "$job" -eq 0 ] || copy_tree
+        mapfile -t mine < <(share "$job" "$@")
+        try_mutants "${mine[@]}"
+    ) &
+    pids+=($!)
+done
+bad=0
+for pid in "${pids[@]}"; do
+    wait "$pid" || bad=1
+done
+exit "$bad"

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use peerage::transport::ucx::Ucx;
-use peerage::{Backoff, Liveness, Peer, PeerTable, Phase, ProbeContext, ReadyError, Transport};
+use peerage::{Backoff, Generation, Liveness, Peer, PeerTable, Phase, ProbeContext, ReadyError, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ pub(crate) fn table(called: &str) -> PeerTable<Ucx> {
 }
 
 /// Through backoffs, and attempts that fail because the peer is not back yet.
-pub(crate) fn ready_again(peer: &Peer<Ucx>) {
+pub(crate) fn ready_again(peer: &Peer<Ucx>) -> Generation {
     let end = soon();
     loop {
         match peer.wait_ready(end) {
-            Ok(_) => return,
+            Ok(generation) => return generation,
             Err(ReadyError::BackingOff { retry_at, .. }) => {
                 std::thread::sleep(retry_at.saturating_duration_since(Instant::now()));
             }

@@ -5,7 +5,7 @@ use crate::support::*;
 use peerage::{CloseReason, DataPlane, Phase};
 
 /// How many descriptors more than at the start are no leak: what libucp makes once, when it is first needed.
-const ONCE: usize = 4;
+pub(crate) const ONCE: usize = 4;
 
 /// fails if: an endpoint that we dialled is forgotten in place of closed.
 #[test]

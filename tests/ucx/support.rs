@@ -72,7 +72,7 @@ pub(crate) fn this_binary(test: &str) -> Command {
     command
 }
 
-/// Another process that has a `Ucx` called `served`.
+/// Another process that has a `Ucx`, called `served` if nothing else is said.
 pub(crate) struct Served {
     pub(crate) child: Child,
     pub(crate) addr: SocketAddr,
@@ -82,11 +82,15 @@ pub(crate) struct Served {
 impl Served {
     /// At this port; 0: any.
     pub(crate) fn start(port: u16) -> Served {
-        let mut command = this_binary("support::serves");
-        command.env(SERVES, port.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self::start_by(this_binary("support::serves"), "served", ([127, 0, 0, 1], port).into())
+    }
+
+    /// Of this name at this address, by a command that ends up with the test [`serves`].
+    pub(crate) fn start_by(mut command: Command, called: &str, addr: SocketAddr) -> Served {
+        command.env(SERVES, format!("{called} {addr}")).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
-        let mut served = Served { child, addr: ([127, 0, 0, 1], port).into(), lines };
+        let mut served = Served { child, addr, lines };
         served.addr = served.line("listens at ").parse().unwrap();
         served
     }
@@ -131,8 +135,10 @@ impl Drop for Served {
 /// The body of such a process; nothing in any other.
 #[test]
 fn serves() {
-    let Ok(port) = std::env::var(SERVES) else { return };
-    let ucx = Ucx::builder().name(name("served")).bind(("127.0.0.1", port.parse().unwrap())).unwrap();
+    let Ok(serves) = std::env::var(SERVES) else { return };
+    let (called, addr) = serves.split_once(' ').unwrap();
+    let addr: SocketAddr = addr.parse().unwrap();
+    let ucx = Ucx::builder().name(name(called)).trust_network(!addr.ip().is_loopback()).bind(addr).unwrap();
     println!("listens at {}", ucx.local_addr());
     let messages = AtomicU64::new(0);
     std::thread::scope(|scope| {

@@ -50,6 +50,18 @@ seen:
 faults *args:
     ci/faults.sh {{args}}
 
+# The `Ucx` transport, its tests and its failover run; `just ucx --proof` runs those of the crash for long.
+ucx *args:
+    ci/ucx.sh {{args}}
+
+# Three hosts as network namespaces, and a network that fails. Takes root.
+ucx-hosts:
+    ci/ucx_hosts.sh
+
+# The `Ucx` transport against ucx_perftest; writes its sections of BENCHMARKS.md.
+ucx-bench *args:
+    ci/ucx_bench.sh {{args}}
+
 # Cost of a lease against what one would use instead.
 bench:
     cargo bench --bench lease

@@ -25,7 +25,7 @@ def main():
         line for line in lines if line["bench"] == bench and line["case"] != "bound" and has(line, want)
     ]
     sections = {
-        "bounds": bounds([line for line in lines if line["case"] == "bound"]),
+        "bounds": bounds([line for line in lines if line["case"] == "bound" and line["bench"] != "ucx"]),
         "threads": threads(of("lease", section="threads")),
         "losing": losing(of("lease", section="threads") + of("lease", section="peers")),
         "reconnecting": reconnecting(of("lease", section="reconnecting")),
@@ -35,6 +35,8 @@ def main():
         "operations": plain(of("operations")),
         "callgrind": plain(of("callgrind")),
         "scale": plain(of("scale")),
+        "ucx": against_perftest([line for line in lines if line["bench"] == "ucx"]),
+        "ucx-tail": head_of_line([line for line in lines if line["bench"] == "ucx"]),
     }
     drawn = {
         "threads": plots.bars("One peer: ns of CPU time per lease and thread", thread_bars(of("lease", section="threads"))),
@@ -193,6 +195,24 @@ def plain(lines):
         rows.append([f"{case}, {unit}", *(number(cell(lines, case=case, unit=unit, peers=count)) for count in counts)])
     head = [f"{count:,} peers" if count is not None else "" for count in counts]
     return table(["", *head], rows)
+
+
+def against_perftest(lines):
+    rows = []
+    for line in (line for line in lines if "perftest" in line):
+        bound = next(other for other in lines if other.get("what") == f'{line["case"]}, in ucx_perftest\'s')
+        row = [f'{line["case"]}, {line["unit"]}', number(line["value"]), number(line["perftest"]), times(line["ratio"])]
+        rows.append(row + [f'{bound["is"]} {number(bound["bound"])}', "yes" if bound["keeps"] else "**NO**"])
+    return table(["median", "`Ucx`", "ucx_perftest", "in ucx_perftest's, median of pairs", "wanted", "kept"], rows)
+
+
+def head_of_line(lines):
+    rows = []
+    for line in (line for line in lines if line["case"].startswith("head of line, ")):
+        row = [line["case"].removeprefix("head of line, "), line["meanwhile"], f'{line["sends"]:,}']
+        row += [number(line[key]) for key in ("p50", "p99", "max")]
+        rows.append(row + [f'{100 * line["value"]:.3f} %'])
+    return table(["us from when a notification was due", "meanwhile", "sends", "p50", "p99", "max", "later than 10 ms"], rows)
 
 
 def failover(runs):

@@ -40,6 +40,7 @@ pub(super) struct Settings {
     pub(super) trust_network: bool,
     pub(super) polling: bool,
     pub(super) overlap: bool,
+    pub(super) one_sided: bool,
 }
 
 impl Default for Settings {
@@ -52,6 +53,7 @@ impl Default for Settings {
             trust_network: false,
             polling: false,
             overlap: true,
+            one_sided: false,
         }
     }
 }
@@ -96,6 +98,15 @@ impl UcxBuilder {
     /// Whether a new connection to a peer may be opened while the old one drains. Default: yes.
     pub fn overlap(mut self, overlap: bool) -> Self {
         self.settings.overlap = overlap;
+        self
+    }
+
+    /// Whether pages that we read and write at peers are moved by libucp's one-sided operations, put and get. Say so where every
+    /// device between the processes reads and writes memory by itself, as InfiniBand does. Elsewhere libucp emulates them by
+    /// messages, and aborts the process of a page's owner when who writes is killed meanwhile (UCX 1.13.1). Default: no, the
+    /// bytes are messages of this transport.
+    pub fn one_sided(mut self, one_sided: bool) -> Self {
+        self.settings.one_sided = one_sided;
         self
     }
 

@@ -11,7 +11,9 @@ use super::link::Link;
 use super::mailbox::{Event, Mailbox};
 use super::message::{Head, Kind};
 use super::native::{Mapped, Status, Stranger, Worker};
+use crate::grant::HeldLoan;
 use crate::region::Slice;
+use crate::state::Generation;
 use crate::sync::came_through;
 use crate::transfer::{Completion, TransferId, TransferKind};
 use peerage_ucx_sys::*;
@@ -22,6 +24,9 @@ use std::net::SocketAddr;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The most bytes of a page in one message: large against its head, small against what a peer may have to put together.
+const CHUNK: usize = 64 << 10;
 
 /// Tells the endpoints of a worker apart while they are open. Never followed.
 pub(super) type EndpointKey = usize;
@@ -43,6 +48,7 @@ unsafe impl Sync for Endpoint {}
 /// What libucp may touch until the operation ends.
 enum Held {
     Message { _bytes: Box<[u8]> },
+    Page { _head: Box<[u8]>, page: Arc<Page> },
     Access(Access),
     Receive(Received),
 }
@@ -74,6 +80,14 @@ pub(super) struct Access {
     pub(super) flushing: bool,
     pub(super) mapped: Option<Arc<Mapped>>,
     pub(super) key: Option<RemoteKey>,
+}
+
+/// The part of a page that is sent as messages, until the last of them has ended here.
+pub(super) struct Page {
+    pub(super) transfer: TransferId,
+    pub(super) part: Slice,
+    /// Keeps the page from being used again, if it is lent.
+    pub(super) loan: Option<HeldLoan>,
 }
 
 /// The key to a peer's memory, for one endpoint.
@@ -164,6 +178,29 @@ impl Endpoint {
         let eager = if head.kind == Kind::Notify { 0 } else { UCP_AM_SEND_FLAG_EAGER };
         let flags = UCP_AM_SEND_FLAG_REPLY | eager;
         self.submit(Held::Message { _bytes: bytes }, None, flags, submit).map(drop).map_err(|(status, _)| status)
+    }
+
+    /// Sends a page as messages of [`CHUNK`] bytes, an empty one as one, and as an [`Event::Paged`] tells when all have ended here. `Err`: some may have
+    /// been sent.
+    pub(super) fn send_page(&self, generation: Generation, page: Page) -> Result<(), Status> {
+        let page = Arc::new(page);
+        let outcome = (0..page.part.len().max(1)).step_by(CHUNK).try_for_each(|at| {
+            let head = Head { offset: at as u64, ..Head::new(Kind::Page, generation, page.transfer.0) };
+            let head: Box<[u8]> = Box::new(head.encode());
+            let (header, data, len) = (head.as_ptr(), page.part.as_ptr(), CHUNK.min(page.part.len() - at));
+            let submit = |param: &ucp_request_param_t| {
+                // SAFETY: 1. the endpoint is open while it is borrowed; the operation owns the header and a share of the page.
+                //         2. `at + len` is not past its end. Its bytes are atomics that may change at any time.
+                unsafe { ucp_am_send_nbx(self.raw, 0, header.cast(), Head::LEN, data.add(at).cast(), len, param) }
+            };
+            let flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
+            match self.submit(Held::Page { _head: head, page: page.clone() }, None, flags, submit) {
+                Ok(_ended) => Ok(()),
+                Err((status, _held)) => Err(status),
+            }
+        });
+        paged(page, self.key(), &self.worker.mailbox);
+        outcome
     }
 
     /// The key to the peer's memory that it sent us.
@@ -336,11 +373,24 @@ impl Operation {
         match self.take() {
             Held::Access(access) => mailbox.put(Event::Accessed(access, outcome)),
             Held::Receive(received) => mailbox.put(Event::Received(received, outcome)),
-            Held::Message { .. } => match outcome {
-                Err(status) if status.0 != UCS_ERR_CANCELED => mailbox.put(Event::Broken(key, status)),
-                _ => {}
-            },
+            held => {
+                if let Held::Page { page, .. } = held {
+                    paged(page, key, &mailbox);
+                }
+                match outcome {
+                    Err(status) if status.0 != UCS_ERR_CANCELED => mailbox.put(Event::Broken(key, status)),
+                    _ => {}
+                }
+            }
         }
+    }
+}
+
+/// Tells when this was the last that libucp could touch of it.
+fn paged(page: Arc<Page>, key: EndpointKey, mailbox: &Mailbox) {
+    if let Some(Page { transfer, part, loan }) = Arc::into_inner(page) {
+        drop((part, loan));
+        mailbox.put(Event::Paged(key, transfer));
     }
 }
 

@@ -3,17 +3,17 @@
 //! Whatever comes in costs its sender the connection if it may not be sent, and nobody else anything. A sender keeps to a
 //! [window](super::link::WINDOW), so what waits here for room in the inbox has a bound.
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, Page};
 use super::link::{TAKEN_EVERY, TRANSFERS, WINDOW};
 use super::mailbox::{Event, Mailbox};
-use super::message::{Ask, Go, Head, Kind, decode_over};
+use super::message::{Ask, Go, Head, Kind, decode_transfer, encode_transfers};
 use super::native::{Mapped, Status};
 use super::{Counts, Shared};
 use crate::grant::{Access, HeldLoan, Loan, Refusal};
 use crate::inbox::{Notification, Source};
 use crate::state::Generation;
 use crate::sync::lock;
-use crate::transfer::{RemoteSlice, TransferId, TransferKind};
+use crate::transfer::{TransferId, TransferKind};
 use crate::transport::frame::Farewell;
 use crate::transport::tcp::InboundKey;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -65,7 +65,18 @@ pub(super) struct Serving {
     bytes: usize,
     /// Taken since we said so: messages, bytes.
     untold: (usize, usize),
-    loans: HashMap<TransferId, (Loan, HeldLoan, Arc<Mapped>)>,
+    /// Pages that are read or written by their borrower itself, and those that are written by its messages.
+    loans: HashMap<TransferId, Lent>,
+}
+
+enum Lent {
+    OneSided {
+        _loan: Loan,
+        _held: HeldLoan,
+        _mapped: Arc<Mapped>,
+    },
+    /// How many bytes of it have come.
+    Written(Loan, usize),
 }
 
 impl Inbound {
@@ -111,10 +122,11 @@ impl Inbound {
             }
             Kind::Ping => self.say(Kind::Pong, head.number, &[]),
             Kind::Ask => self.lend(&body, shared),
+            Kind::Page => self.written(head, &body),
             Kind::Over => {
                 let mut rest = &body[..];
                 while !rest.is_empty() {
-                    self.serving.loans.remove(&decode_over(&mut rest).ok_or(Unusable)?);
+                    self.serving.loans.remove(&decode_transfer(&mut rest).ok_or(Unusable)?);
                 }
                 Ok(())
             }
@@ -201,14 +213,53 @@ impl Inbound {
     fn lend(&mut self, mut asks: &[u8], shared: &Shared) -> Result<(), Unusable> {
         let mut goes = Vec::new();
         while !asks.is_empty() {
-            let Ask { kind, transfer, page } = Ask::decode(&mut asks).ok_or(Unusable)?;
-            let access = if kind == TransferKind::Write { Access::Write } else { Access::Read };
-            match self.serving.lend(transfer, page, access, shared)? {
-                Ok((address, mapped)) => Go { transfer, address, key: &mapped.key }.encode(&mut goes),
+            let ask = Ask::decode(&mut asks).ok_or(Unusable)?;
+            let transfer = ask.transfer;
+            let lent = self.serving.present(&ask, shared)?.and_then(|loan| match ask {
+                Ask { one_sided: true, .. } => {
+                    let (address, mapped) = self.serving.lend(transfer, loan, shared)?;
+                    Go { transfer, address, key: &mapped.key }.encode(&mut goes);
+                    Ok(None)
+                }
+                Ask { kind: TransferKind::Write, .. } => {
+                    self.serving.loans.insert(transfer, Lent::Written(loan, 0));
+                    Go { transfer, address: 0, key: &[] }.encode(&mut goes);
+                    Ok(None)
+                }
+                Ask { kind: TransferKind::Read, .. } => {
+                    Ok(Some(Page { transfer, loan: Some(loan.hold()?), part: loan.part().clone() }))
+                }
+            });
+            match lent {
+                Ok(None) => {}
+                Ok(Some(page)) => self.endpoint.send_page(self.generation(), page)?,
                 Err(refusal) => self.say(Kind::Refused, transfer.0, &[refusal as u8])?,
             }
         }
         if goes.is_empty() { Ok(()) } else { self.say(Kind::Go, 0, &goes) }
+    }
+
+    /// Bytes of a page that we lent.
+    fn written(&mut self, head: Head, bytes: &[u8]) -> Result<(), Unusable> {
+        let transfer = TransferId(head.number);
+        let Some(lent) = self.serving.loans.get_mut(&transfer) else {
+            return Ok(()); // Refused in the middle.
+        };
+        let Lent::Written(loan, came) = lent else { return Err(Unusable) };
+        match loan.write(usize::try_from(head.offset).map_err(|_| Unusable)?, bytes) {
+            Ok(()) => {
+                *came += bytes.len();
+                if *came < loan.len() {
+                    return Ok(());
+                }
+                self.serving.loans.remove(&transfer);
+                self.say(Kind::Landed, 0, &encode_transfers(&[transfer]))
+            }
+            Err(refusal) => {
+                self.serving.loans.remove(&transfer);
+                self.say(Kind::Refused, transfer.0, &[refusal as u8])
+            }
+        }
     }
 
     /// Says goodbye; it is closed when its dialer has left, or when the time is over.
@@ -220,32 +271,27 @@ impl Inbound {
 }
 
 impl Serving {
-    /// Where the page is and the mapping that has the key to it, or why not. `Unusable`: it is more than may be lent at once.
-    fn lend(
-        &mut self,
-        transfer: TransferId,
-        page: RemoteSlice,
-        access: Access,
-        shared: &Shared,
-    ) -> Result<Result<(u64, Arc<Mapped>), Refusal>, Unusable> {
+    /// The page that is asked for, or why not. `Unusable`: it is more than may be lent at once.
+    fn present(&self, ask: &Ask, shared: &Shared) -> Result<Result<Loan, Refusal>, Unusable> {
         let name = self.key.as_ref().map(|key| &key.name).ok_or(Unusable)?;
         if self.loans.len() >= LOANS {
             return Err(Unusable);
         }
-        if self.loans.contains_key(&transfer) {
+        if self.loans.contains_key(&ask.transfer) {
             return Ok(Err(Refusal::DuplicateTransfer));
         }
-        let lent = shared.grants.present(name, self.id, page, access).and_then(|loan| {
-            // Before the peer has the key: it reads and writes by itself.
-            let held = loan.hold()?;
-            let mapped = shared.mapped(loan.part().region()).map_err(|_| Refusal::RegionGone)?;
-            Ok((loan, held, mapped))
-        });
-        Ok(lent.map(|(loan, held, mapped)| {
-            let address = loan.part().as_ptr().addr() as u64;
-            self.loans.insert(transfer, (loan, held, mapped.clone()));
-            (address, mapped)
-        }))
+        let access = if ask.kind == TransferKind::Write { Access::Write } else { Access::Read };
+        Ok(shared.grants.present(name, self.id, ask.page, access))
+    }
+
+    /// Where the page is, and the mapping that has the key to it.
+    fn lend(&mut self, transfer: TransferId, loan: Loan, shared: &Shared) -> Result<(u64, Arc<Mapped>), Refusal> {
+        // Before the peer has the key: it reads and writes by itself.
+        let held = loan.hold()?;
+        let mapped = shared.mapped(loan.part().region()).map_err(|_| Refusal::RegionGone)?;
+        let address = loan.part().as_ptr().addr() as u64;
+        self.loans.insert(transfer, Lent::OneSided { _loan: loan, _held: held, _mapped: mapped.clone() });
+        Ok((address, mapped))
     }
 
     /// `false`: there is room again.

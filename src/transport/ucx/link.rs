@@ -87,7 +87,7 @@ impl UcxConnection {
         if local != remote {
             return Err(UcxError::Length { peer: link.peer.clone(), local, remote });
         }
-        let (id, ask) = (post.id, ask_of(&post));
+        let (id, ask) = (post.id, ask_of(&post, link.one_sided));
         let mut book = link.open_book()?;
         if book.waiting.len() >= WAITING {
             return Err(UcxError::QueueFull { peer: link.peer.clone() });
@@ -202,6 +202,8 @@ pub(super) struct Link {
     pub(super) address: Arc<str>,
     pub(super) generation: Generation,
     pub(super) reporter: Reporter,
+    /// It reads and writes pages by itself.
+    pub(super) one_sided: bool,
     pub(super) max_notification: AtomicUsize,
     book: Mutex<Book>,
     changed: Condvar,
@@ -233,8 +235,8 @@ impl Book {
 }
 
 /// What the peer is asked for this transfer.
-fn ask_of(post: &Post) -> Ask {
-    Ask { kind: post.kind, transfer: post.id, page: post.remote }
+fn ask_of(post: &Post, one_sided: bool) -> Ask {
+    Ask { kind: post.kind, one_sided, transfer: post.id, page: post.remote }
 }
 
 impl Link {
@@ -243,6 +245,7 @@ impl Link {
         address: Arc<str>,
         generation: Generation,
         reporter: Reporter,
+        one_sided: bool,
         max_notification: usize,
     ) -> Self {
         Link {
@@ -251,6 +254,7 @@ impl Link {
             address,
             generation,
             reporter,
+            one_sided,
             max_notification: AtomicUsize::new(max_notification),
             book: Mutex::default(),
             changed: Condvar::new(),
@@ -312,8 +316,8 @@ impl Link {
         self.book().running -= 1;
     }
 
-    pub(super) fn is_running(&self) -> bool {
-        self.book().running > 0
+    pub(super) fn running(&self) -> usize {
+        self.book().running
     }
 
     /// The transfers whose turn it is, for one message.
@@ -323,7 +327,7 @@ impl Link {
             && book.has_turn()
             && let Some(post) = book.waiting.pop_front()
         {
-            ask_of(&post).encode(&mut asks);
+            ask_of(&post, self.one_sided).encode(&mut asks);
             book.asked.insert(post.id, post);
         }
         asks

@@ -8,6 +8,7 @@ use super::link::{Dial, Link};
 use super::message::Head;
 use super::native::{Status, Stranger};
 use crate::sync::lock;
+use crate::transfer::TransferId;
 use crate::transport::frame::Farewell;
 use crate::transport::tcp::InboundKey;
 use rustix::event::{EventfdFlags, eventfd};
@@ -30,6 +31,8 @@ pub(super) enum Event {
     Broken(EndpointKey, Status),
     /// A read or a write has ended here, or its flush has.
     Accessed(Access, Result<(), Status>),
+    /// A page was sent as messages, or what could be of it: libucp no longer touches it.
+    Paged(EndpointKey, TransferId),
     /// Open a connection.
     Dial(Box<Dial>),
     /// Nobody waits for this attempt, or for this goodbye, any more.

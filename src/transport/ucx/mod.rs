@@ -9,6 +9,7 @@
 //! | `link` | one connection that we opened, as its senders see it |
 //! | `inbound` | one connection that somebody opened to us |
 //! | `message` | what is sent |
+//! | `moving` | transfers whose bytes are messages |
 //! | `builder` | settings |
 //! | `error` | what may go wrong |
 //!
@@ -54,6 +55,7 @@ mod inbound;
 mod link;
 mod mailbox;
 mod message;
+mod moving;
 mod native;
 mod thread;
 
@@ -260,7 +262,14 @@ impl Ucx {
     ) -> Result<Connected<UcxConnection>, UcxError> {
         let (shared, peer) = (&self.shared, cx.name().clone());
         let (reporter, max) = (cx.reporter().clone(), shared.settings.max_notification);
-        let link = Arc::new(Link::new(peer.clone(), address.clone(), cx.generation(), reporter, max));
+        let link = Arc::new(Link::new(
+            peer.clone(),
+            address.clone(),
+            cx.generation(),
+            reporter,
+            shared.settings.one_sided,
+            max,
+        ));
         let (done, outcome) = mpsc::sync_channel(1);
         let hello = Hello {
             name: shared.name.clone(),

@@ -3,12 +3,13 @@
 //! Events are looked at after progress, outside of libucp. Endpoints are closed after all events of a round: an event names
 //! its endpoint by a key that may come again once it is closed.
 
-use super::endpoint::{Access, Closing, Endpoint, EndpointKey, Received};
+use super::endpoint::{Access, Closing, Endpoint, EndpointKey, Page, Received};
 use super::error::UcxError;
 use super::inbound::{Inbound, Serving, Unusable};
 use super::link::{Dial, Link, UcxConnection};
 use super::mailbox::{Ending, Event};
-use super::message::{Go, Head, Kind, encode_over};
+use super::message::{Go, Head, Kind, decode_transfer, encode_transfers};
+use super::moving::{Misplaced, Moving};
 use super::native::{Listener, Status, Stranger, Worker};
 use super::{Counts, Shared};
 use crate::grant::Refusal;
@@ -34,6 +35,7 @@ const STRANGERS: usize = 128;
 struct Outbound {
     link: Arc<Link>,
     endpoint: Arc<Endpoint>,
+    moving: Moving,
     /// The attempt, until it has its answer.
     dial: Option<Box<Dial>>,
     /// Its user has no more use for it.
@@ -43,7 +45,7 @@ struct Outbound {
 }
 
 enum After {
-    Outbound(Arc<Link>),
+    Outbound(Arc<Link>, Moving),
     Inbound(Box<Serving>),
 }
 
@@ -149,6 +151,10 @@ impl Thread {
             Event::Received(received, Err(status)) => self.broke(received.endpoint, status),
             Event::Broken(endpoint, status) => self.broke(endpoint, status),
             Event::Accessed(access, outcome) => self.accessed(access, outcome),
+            Event::Paged(endpoint, id) => {
+                let ended = self.outbound.get_mut(&endpoint).map_or(0, |outbound| outbound.moving.sent(id));
+                self.ended(endpoint, ended);
+            }
             Event::Dial(dial) => self.dial(dial),
             Event::GiveUp(link) => {
                 let found = self.outbound.iter_mut().find(|(_, outbound)| Arc::ptr_eq(&outbound.link, &link));
@@ -205,7 +211,7 @@ impl Thread {
             return self.answered(from, head, &body);
         }
         let Some(inbound) = self.inbound.get_mut(&from) else { return };
-        if inbound.serving.is_leaving && head.kind != Kind::Over {
+        if inbound.serving.is_leaving && !matches!(head.kind, Kind::Over | Kind::Page) {
             return;
         }
         let taken = match head.kind {
@@ -268,11 +274,12 @@ impl Thread {
             Kind::Pong => link.pong(head.number),
             Kind::Refused => {
                 let refusal = body.first().and_then(|code| Refusal::from_code(*code));
-                if let Some(post) = link.answered(TransferId(head.number), false) {
-                    let refusal = refusal.unwrap_or(Refusal::NoSuchGrant);
+                let (id, refusal) = (TransferId(head.number), refusal.unwrap_or(Refusal::NoSuchGrant));
+                if let Some(post) = link.answered(id, false) {
                     post.completion.complete(Outcome::Failed(TransferError::Refused(refusal)));
                 }
-                self.to_tell.entry(from).or_default();
+                let ended = outbound.moving.refused(id, refusal);
+                self.ended(from, ended);
             }
             Kind::Go => {
                 let mut rest = body;
@@ -283,6 +290,31 @@ impl Thread {
                     };
                     self.go(from, go);
                 }
+            }
+            Kind::Page => {
+                let id = TransferId(head.number);
+                if let Some(post) = link.answered(id, true) {
+                    if post.completion.begins() {
+                        outbound.moving.read(post);
+                    } else {
+                        link.ran();
+                        post.completion.complete(Outcome::Failed(TransferError::NotSent));
+                    }
+                }
+                match outbound.moving.came(id, head.offset, body) {
+                    Ok(ended) => self.ended(from, ended),
+                    Err(Misplaced) => {
+                        let (peer, address) = (link.peer.clone(), link.address.clone());
+                        self.fail(from, UcxError::Misbehaved { peer, address });
+                    }
+                }
+            }
+            Kind::Landed => {
+                let (mut rest, mut ended) = (body, 0);
+                while let Some(id) = decode_transfer(&mut rest) {
+                    ended += outbound.moving.landed(id);
+                }
+                self.ended(from, ended);
             }
             Kind::Goodbye => {
                 let farewell = Farewell::from_code(head.number as u8);
@@ -296,7 +328,7 @@ impl Thread {
 
     /// The peer lets us read or write its page.
     fn go(&mut self, from: EndpointKey, Go { transfer: id, address, key }: Go<'_>) {
-        let Some(outbound) = self.outbound.get(&from) else { return };
+        let Some(outbound) = self.outbound.get_mut(&from) else { return };
         let link = outbound.link.clone();
         let Some(post) = link.answered(id, true) else {
             // It was given up meanwhile, and nothing was moved.
@@ -306,6 +338,14 @@ impl Thread {
             link.ran();
             self.over(from, id);
             return post.completion.complete(Outcome::Failed(TransferError::NotSent));
+        }
+        if !link.one_sided {
+            outbound.moving.write(id, post.completion, post.local.len());
+            let page = Page { transfer: id, part: post.local, loan: None };
+            if let Err(status) = outbound.endpoint.send_page(link.generation, page) {
+                self.broke(from, status);
+            }
+            return;
         }
         let Ok(key) = outbound.endpoint.unpack(key) else {
             link.ran();
@@ -357,6 +397,14 @@ impl Thread {
         }
     }
 
+    /// So many transfers that ran have ended, and others may have their turn.
+    fn ended(&mut self, of: EndpointKey, transfers: usize) {
+        if let Some(outbound) = self.outbound.get(&of) {
+            (0..transfers).for_each(|_| outbound.link.ran());
+            self.to_tell.entry(of).or_default();
+        }
+    }
+
     fn over(&mut self, to: EndpointKey, id: TransferId) {
         self.to_tell.entry(to).or_default().push(id);
     }
@@ -369,7 +417,8 @@ impl Thread {
                 [] => Ok(()),
                 body => endpoint.send(Head::new(kind, link.generation, 0), body),
             };
-            if let Err(status) = say(Kind::Over, &encode_over(&over)).and_then(|()| say(Kind::Ask, &link.turns())) {
+            if let Err(status) = say(Kind::Over, &encode_transfers(&over)).and_then(|()| say(Kind::Ask, &link.turns()))
+            {
                 self.broke(to, status);
             }
         }
@@ -388,7 +437,8 @@ impl Thread {
         dial.hello.encode(&mut hello);
         let said = endpoint.send(Head::new(Kind::Hello, link.generation, 0), &hello);
         let key = endpoint.key();
-        let outbound = Outbound { link, endpoint, dial: Some(dial), is_leaving: false, until: None };
+        let outbound =
+            Outbound { link, endpoint, moving: Moving::default(), dial: Some(dial), is_leaving: false, until: None };
         self.outbound.insert(key, outbound);
         if let Err(status) = said {
             self.broke(key, status);
@@ -423,7 +473,12 @@ impl Thread {
             self.to_close.push(endpoint);
         } else {
             let error = Arc::new(error);
-            if link.end(Some(error.clone())) {
+            let first = link.end(Some(error.clone()));
+            // Who says goodbye still takes what is under way.
+            if !matches!(*error, UcxError::SaidGoodbye { .. }) {
+                (0..outbound.moving.broken()).for_each(|_| link.ran());
+            }
+            if first {
                 link.reporter.report(&*error);
             }
         }
@@ -472,7 +527,9 @@ impl Thread {
                 self.closing.push((endpoint.close(), After::Inbound(Box::new(serving))));
             } else if let Some(mut outbound) = self.outbound.remove(&key) {
                 match Arc::try_unwrap(outbound.endpoint) {
-                    Ok(endpoint) => self.closing.push((endpoint.close(), After::Outbound(outbound.link))),
+                    Ok(endpoint) => {
+                        self.closing.push((endpoint.close(), After::Outbound(outbound.link, outbound.moving)))
+                    }
                     // Its user still has it, and gives it back.
                     Err(endpoint) => {
                         outbound.endpoint = endpoint;
@@ -484,14 +541,15 @@ impl Thread {
         let mut at = 0;
         while let Some((closing, after)) = self.closing.get_mut(at) {
             // Ends of transfers that are in the mailbox come first.
-            let is_running = matches!(after, After::Outbound(link) if link.is_running());
+            let is_running = matches!(after, After::Outbound(link, moving) if link.running() > moving.len());
             if is_running || !closing.is_over() {
                 at += 1;
                 continue;
             }
             match self.closing.swap_remove(at).1 {
                 After::Inbound(serving) => serving.closed(&self.shared),
-                After::Outbound(link) => {
+                After::Outbound(link, mut moving) => {
+                    (0..moving.closed()).for_each(|_| link.ran());
                     link.end(None);
                     link.closed();
                 }

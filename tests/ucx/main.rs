@@ -7,3 +7,4 @@ mod messages;
 mod processes;
 mod resources;
 mod support;
+mod writers;

@@ -16,7 +16,7 @@
 //! # Who may call what
 //! There is one context and one worker in multi-thread mode. **Senders** call libucp themselves, on their own threads, to send
 //! on an endpoint that they borrow from their connection. **Everything else is done by one thread**, `peerage-ucx`: it makes
-//! progress, opens and closes endpoints, reads and writes. When nothing moves it sleeps on the worker's event descriptor and on
+//! progress, opens and closes endpoints, reads, writes and sends pages. When nothing moves it sleeps on the worker's event descriptor and on
 //! a bell that is rung for it. **Callbacks** run inside libucp, on any thread that has called it, under its lock; they copy and
 //! put an event in the thread's mailbox, and nothing else. libucp's lock is one for all peers of the transport, and held for
 //! as long as a call takes, never while it waits for a peer.
@@ -24,7 +24,12 @@
 //! # What keeps what alive
 //! An endpoint, the listener and a request hold the worker; the worker and mapped memory hold the context. An operation
 //! under way owns what libucp may touch for it: the bytes of a message, our page and its mapping, the key to the peer's.
-//! An access of a peer's to a page of ours holds the page's grant, and the mapping.
+//! A page that libucp sends to a peer, or that a peer accesses by itself, is held under its grant.
+//!
+//! # How pages move
+//! Whoever wants to read or write one asks its owner. Its bytes are messages of this transport then, which the owner's thread
+//! copies under the grant, each time asked anew. With [`one_sided`](UcxBuilder::one_sided) the asker is given the page's key and
+//! puts or gets; libucp must not emulate that, see [limitations](crate::docs::limitations).
 //!
 //! # Who closes
 //! The thread, by force, once it has the last reference of an endpoint. Its user's is in the connection, which the table gives
@@ -41,9 +46,10 @@
 //! **One per process**: with several workers in a process libucs 1.13.1 may abort it. See
 //! [limitations](crate::docs::limitations).
 //!
-//! A process that was stopped, or that the network swallows, raises no error: [probes](crate::Heartbeat) find it. When this
-//! process ends an inbound connection while the dialer writes to a page that was lent over it, the dialer may still write until it
-//! notices, over a device by which processes write each other's memory (`cma`); where the dialer closes or dies there is no such gap.
+//! A process that was stopped, or that the network swallows, raises no error: [probes](crate::Heartbeat) find it. With
+//! `one_sided`, when this process ends an inbound connection while the dialer writes to a page that was lent over it, the dialer
+//! may still write until it notices, over a device by which processes write each other's memory (`cma`); where the dialer closes
+//! or dies there is no such gap.
 //!
 //! There is no shared secret, no keepalive of its own, and a transfer that has begun can't be called back: it ends when its
 //! bytes have moved, or with its connection.

@@ -153,14 +153,14 @@ mod over_ucx {
     use peerage::transport::ucx::{Ucx, UcxAddress};
     use std::net::SocketAddr;
 
-    /// Over the system's libucp, with the devices it chooses or with one.
-    pub(crate) struct OverUcx<const TCP_ONLY: bool> {
+    /// Over the system's libucp, with the devices it chooses or with one; with pages as messages or by put and get.
+    pub(crate) struct OverUcx<const TCP_ONLY: bool, const ONE_SIDED: bool> {
         remotes: Vec<(String, SocketAddr, Option<Ucx>)>,
     }
 
-    impl<const TCP_ONLY: bool> OverUcx<TCP_ONLY> {
+    impl<const TCP_ONLY: bool, const ONE_SIDED: bool> OverUcx<TCP_ONLY, ONE_SIDED> {
         fn ucx(name: &str, at: SocketAddr) -> Option<Ucx> {
-            let builder = Ucx::builder().name(name.try_into().unwrap());
+            let builder = Ucx::builder().name(name.try_into().unwrap()).one_sided(ONE_SIDED);
             if TCP_ONLY { builder.config("TLS", "tcp").bind(at).ok() } else { builder.bind(at).ok() }
         }
 
@@ -169,7 +169,7 @@ mod over_ucx {
         }
     }
 
-    impl<const TCP_ONLY: bool> Fleet for OverUcx<TCP_ONLY> {
+    impl<const TCP_ONLY: bool, const ONE_SIDED: bool> Fleet for OverUcx<TCP_ONLY, ONE_SIDED> {
         type Transport = Ucx;
 
         fn of(remotes: &[&str]) -> Self {
@@ -219,11 +219,15 @@ macro_rules! with_transports {
         }
         #[cfg(feature = "ucx")]
         mod over_ucx {
-            $(#[test] fn $test() { super::$test::<crate::common::OverUcx<false>>() })+
+            $(#[test] fn $test() { super::$test::<crate::common::OverUcx<false, false>>() })+
         }
         #[cfg(feature = "ucx")]
         mod over_ucx_tcp {
-            $(#[test] fn $test() { super::$test::<crate::common::OverUcx<true>>() })+
+            $(#[test] fn $test() { super::$test::<crate::common::OverUcx<true, false>>() })+
+        }
+        #[cfg(feature = "ucx")]
+        mod over_ucx_one_sided {
+            $(#[test] fn $test() { super::$test::<crate::common::OverUcx<false, true>>() })+
         }
     };
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The `Ucx` transport over the system's libucp: lints, its own tests, every transport's specification over it, failover.
 #   ci/ucx.sh             a few minutes
-#   ci/ucx.sh --tests     without the failover runs, whose kills libucp may not survive (docs::limitations)
+#   ci/ucx.sh --tests     without the failover runs: what CI has time for
 #   ci/ucx.sh --proof     also 20 runs of 10 s of the crash test, and 1,000 kills and restarts
 # Installs libucx-dev where there is apt-get; skips, and says so, where there is neither.
 set -euo pipefail

@@ -258,7 +258,9 @@ impl TransportError for UcxError {
     }
 
     fn process_is_gone(&self) -> bool {
-        const GONE: [i8; 2] = [ucx::UCS_ERR_CONNECTION_RESET, ucx::UCS_ERR_REJECTED];
+        // What libucp of 1.13 says of a reset TCP socket depends on who notices: the connection manager that it is reset, a
+        // lane that sends that its endpoint has timed out.
+        const GONE: [i8; 3] = [ucx::UCS_ERR_CONNECTION_RESET, ucx::UCS_ERR_REJECTED, ucx::UCS_ERR_ENDPOINT_TIMEOUT];
         match self {
             UcxError::Unreachable { status, .. } | UcxError::Broken { status, .. } => GONE.contains(&status.0),
             UcxError::Ended { source: Some(source), .. } => source.process_is_gone(),

@@ -23,7 +23,7 @@
 //! - **One `Ucx` per process.** With several, libucs of UCX 1.13.1 may abort the process (`async.c`, `handler->async == async`): it
 //!   keeps events by descriptor number, and takes one worker's for another's when a number comes again. One is not affected.
 //!   It also is one lock for all peers: libucp takes its worker's around each call, though never while it waits for a peer.
-//! - **`Ucx` moves pages by messages unless [`one_sided`](crate::transport::ucx::UcxBuilder::one_sided) is said.** Where no device reads
+//! - **`Ucx` moves pages by messages unless its builder says `one_sided`.** Where no device reads
 //!   and writes memory by itself, libucp emulates that with messages and answers each; if the writer's process is killed in
 //!   between, libucp of UCX 1.13.1 finds that fatal and aborts the process that is written to (`ucp_request.inl`, "unexpected error",
 //!   under `ucp_put_handler`): within seconds in each run of a test that does it. Messages of our own have no such answers, and cost

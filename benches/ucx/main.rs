@@ -4,8 +4,8 @@
 //!
 //! Like with like: two processes, each kept on a core of its own, a worker in multi-thread mode, endpoints with error handling,
 //! the same `UCX_TLS`, both sleeping or both polling, the same sizes. Over the table an echo is sent by the waker of the
-//! inbox, which runs on the transport's thread, as `ucx_perftest` answers where it makes progress; a put is asked for, flushed
-//! and acknowledged each, and `ucx_perftest` flushes once at its end. Measured in turn, in pairs; ratios within a pair.
+//! inbox, which runs on the transport's thread, as `ucx_perftest` answers where it makes progress; a put is a write of a page,
+//! asked for and acknowledged each, and `ucx_perftest` flushes once at its end. Measured in turn, in pairs; ratios within a pair.
 
 #[path = "../common/cores.rs"]
 mod cores;

@@ -12,16 +12,8 @@ case $asked in '' | --tests | --proof) ;; *)
   exit 2
   ;;
 esac
-if ! pkg-config --exists 'ucx >= 1.13' 2>/dev/null; then
-  if ! command -v apt-get >/dev/null; then
-    echo "SKIPPED: no UCX 1.13 or later here (Debian: libucx-dev), and no apt-get to install it" >&2
-    exit 0
-  fi
-  as_root=()
-  [ "$(id -u)" -eq 0 ] || as_root=(sudo)
-  "${as_root[@]}" apt-get update
-  "${as_root[@]}" apt-get install -y --no-install-recommends libucx-dev pkg-config
-fi
+. ci/ucx.lib.sh
+need_ucx
 echo "UCX $(pkg-config --modversion ucx)"
 cargo clippy --features ucx,serde,tracing,metrics --all-targets -- -D warnings
 RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --features ucx --document-private-items

@@ -13,16 +13,9 @@ case $quick in '' | --quick) ;; *)
     exit 2
     ;;
 esac
-if ! command -v ucx_perftest >/dev/null || ! pkg-config --exists 'ucx >= 1.13' 2>/dev/null; then
-    if ! command -v apt-get >/dev/null; then
-        echo 'SKIPPED: no ucx_perftest or no UCX 1.13 or later here (Debian: ucx-utils, libucx-dev), and no apt-get to install them' >&2
-        exit 0
-    fi
-    as_root=()
-    [ "$(id -u)" -eq 0 ] || as_root=(sudo)
-    "${as_root[@]}" apt-get update
-    "${as_root[@]}" apt-get install -y --no-install-recommends ucx-utils libucx-dev pkg-config
-fi
+. ci/ucx.lib.sh
+need_ucx
+need_commands ucx_perftest ucx-utils
 out=$PWD/target/ucx-benchmarks
 rm -rf "$out"
 mkdir -p "$out"

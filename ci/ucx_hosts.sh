@@ -1,21 +1,14 @@
 #!/usr/bin/env bash
 # The `Ucx` transport between hosts, over a network that fails: three network namespaces, which are gone afterwards.
 #   ci/ucx_hosts.sh       about 2 minutes
-# Needs root and libucx-dev (ci/ucx.sh installs it); skips, and says so, where there are none or no namespaces.
+# Takes root. Installs libucx-dev, iproute2 and iptables where there is apt-get; skips, and says so, where something of that
+# or namespaces are not to be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-skip() {
-  echo "SKIPPED: $*" >&2
-  exit 0
-}
-pkg-config --exists 'ucx >= 1.13' 2>/dev/null || skip 'no UCX 1.13 or later here (Debian: libucx-dev)'
+. ci/ucx.lib.sh
 [ "$(id -u)" -eq 0 ] || skip 'network namespaces take root'
-for command in ip iptables; do
-  command -v "$command" >/dev/null && continue
-  command -v apt-get >/dev/null || skip "no $command here, and no apt-get to install it"
-  apt-get update
-  apt-get install -y --no-install-recommends iproute2 iptables
-done
+need_ucx
+need_commands 'ip iptables' iproute2 iptables
 
 id=$$
 here=peerage-$id-here
@@ -47,5 +40,6 @@ ip netns exec "peerage-$id-there" iptables -L INPUT >/dev/null || skip 'there is
 
 cargo test --features ucx --test ucx --no-run
 export PEERAGE_TEST_HOSTS="$here=10.77.0.1 peerage-$id-there=10.77.0.2 peerage-$id-well=10.77.0.3"
-export UCX_NET_DEVICES=eth0
+# No keepalive of libucp's or of TCP's: what the network swallows is to be found by the table.
+export UCX_NET_DEVICES=eth0 UCX_KEEPALIVE_INTERVAL=inf UCX_TCP_KEEPIDLE=inf
 ip netns exec "$here" cargo test --features ucx --test ucx hosts:: -- --nocapture

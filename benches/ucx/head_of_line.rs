@@ -57,7 +57,11 @@ pub(crate) fn measure(lines: &mut Lines, [sender, others]: [usize; 2]) -> Result
             let (p50, p99) = (median(made.iter().map(|made| made.p50)), median(made.iter().map(|made| made.p99)));
             let max = made.iter().map(|made| made.max).fold(0.0, f64::max);
             let (slow, sends) = (slow_share(made), made.iter().map(|made| made.sends).sum::<u64>());
-            println!("       {way}, {meanwhile}: p50 {p50:.1?} p99 {p99:.1?} max {max:.0}, slow {:.3} %", 100.0 * slow);
+            let [p50_us, p99_us] = [p50, p99].map(|value| value.unwrap_or(f64::NAN));
+            println!(
+                "       {way}, {meanwhile}: p50 {p50_us:.1} p99 {p99_us:.1} max {max:.0}, slow {:.3} %",
+                100.0 * slow
+            );
             let unit = "share slower than half a connect";
             let line = json!({ "meanwhile": meanwhile, "sends": sends, "p50": p50, "p99": p99, "max": max, "value": slow, "unit": unit });
             lines.put(&format!("head of line, {way}"), line)?;

@@ -23,11 +23,11 @@
 //! - **One `Ucx` per process.** With several, libucs of UCX 1.13.1 may abort the process (`async.c`, `handler->async == async`): it
 //!   keeps events by descriptor number, and takes one worker's for another's when a number comes again. One is not affected.
 //!   It also is one lock for all peers: libucp takes its worker's around each call, though never while it waits for a peer.
-//! - **`Ucx` moves pages by messages unless its builder says `one_sided`.** Where no device reads
-//!   and writes memory by itself, libucp emulates that with messages and answers each; if the writer's process is killed in
-//!   between, libucp of UCX 1.13.1 finds that fatal and aborts the process that is written to (`ucp_request.inl`, "unexpected error",
-//!   under `ucp_put_handler`): within seconds in each run of a test that does it. Messages of our own have no such answers, and cost
-//!   a copy at the receiver. It is a setting because libucp of 1.13 does not say what its devices can do.
+//! - **`Ucx` moves pages by messages unless its builder says `one_sided`.** Where no device reads and writes memory by itself,
+//!   libucp emulates that with messages and answers each; if the writer's process is killed in between, libucp of UCX 1.13.1
+//!   finds that fatal and aborts the process that is written to (`ucp_request.inl`, "unexpected error", under `ucp_put_handler`):
+//!   within seconds in each run of a test that does it. Our own messages are answered by messages, for which an error is only
+//!   that; they cost a copy at the receiver. It is a setting because libucp of 1.13 does not say what its devices can do.
 //! - **`Ucx` binds to the devices that are up.** libucp looks for devices when the transport is made; a process that starts while
 //!   its link is down is not reached after it is up again, until it is started anew.
 //!

@@ -1,8 +1,8 @@
 //! A peer on another host, and a network between that fails: network namespaces, which `ci/ucx_hosts.sh` makes.
 //!
-//! This process is in one, which bridges two more: `there`, whose network fails, and `well`, whose does not. libucp raises an
-//! error for some of these faults, late, and for others never; what is asked is that the table's own probes find the peer dead
-//! while the fault lasts, that it comes back after it with a new generation, and that the other peer notices nothing.
+//! This process is in one, which bridges two more: `there`, whose network fails, and `well`, whose does not. libucp's keepalives
+//! are off, so it raises no error for what the network swallows; what is asked is that the table's own probes find the peer
+//! dead while the fault lasts, that it comes back after it with a new generation, and that the other peer notices nothing.
 
 use crate::processes::ready_again;
 use crate::resources::ONCE;

@@ -180,8 +180,8 @@ impl Endpoint {
         self.submit(Held::Message { _bytes: bytes }, None, flags, submit).map(drop).map_err(|(status, _)| status)
     }
 
-    /// Sends a page as messages of [`CHUNK`] bytes, an empty one as one, and as an [`Event::Paged`] tells when all have ended here. `Err`: some may have
-    /// been sent.
+    /// Sends a page as messages of [`CHUNK`] bytes, an empty one as one. When all have ended here there is an
+    /// [`Event::Paged`], also after an error, of which some may have been sent.
     pub(super) fn send_page(&self, generation: Generation, page: Page) -> Result<(), Status> {
         let page = Arc::new(page);
         let outcome = (0..page.part.len().max(1)).step_by(CHUNK).try_for_each(|at| {
@@ -285,7 +285,7 @@ impl Endpoint {
             return Ok(None);
         }
         // SAFETY: libucp has no request for it and calls nobody back, so it is ours again.
-        let operation = unsafe { Box::from_raw(operation) };
+        let mut operation = unsafe { Box::from_raw(operation) };
         let held = operation.take();
         if answer == 0 { Ok(Some(held)) } else { Err((Status(status as i8), held)) }
     }
@@ -360,15 +360,13 @@ impl Drop for Closing {
 }
 
 impl Operation {
-    fn take(self) -> Held {
-        // Its drop counts it out, after what it held is ours again.
-        let none = Held::Message { _bytes: Box::default() };
-        let mut this = self;
-        std::mem::replace(&mut this.held, none)
+    /// What it held is ours again. Its drop counts it out.
+    fn take(&mut self) -> Held {
+        std::mem::replace(&mut self.held, Held::Message { _bytes: Box::default() })
     }
 
-    /// It has ended in a callback.
-    fn end(self, outcome: Result<(), Status>) {
+    /// It has ended in a callback. It is counted out after its event, so who sees it gone finds that in the mailbox.
+    fn end(mut self, outcome: Result<(), Status>) {
         let (key, mailbox) = (self.key, self.mailbox.clone());
         match self.take() {
             Held::Access(access) => mailbox.put(Event::Accessed(access, outcome)),

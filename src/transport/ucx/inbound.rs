@@ -65,7 +65,7 @@ pub(super) struct Serving {
     bytes: usize,
     /// Taken since we said so: messages, bytes.
     untold: (usize, usize),
-    /// Pages that are read or written by their borrower itself, and those that are written by its messages.
+    /// Pages that the peer reads or writes.
     loans: HashMap<TransferId, Lent>,
 }
 
@@ -75,8 +75,12 @@ enum Lent {
         _held: HeldLoan,
         _mapped: Arc<Mapped>,
     },
-    /// How many bytes of it have come.
+    /// By messages of the peer, of which so many bytes have come.
     Written(Loan, usize),
+    /// By messages to the peer, until they have ended here.
+    Read {
+        _loan: Loan,
+    },
 }
 
 impl Inbound {
@@ -227,7 +231,9 @@ impl Inbound {
                     Ok(None)
                 }
                 Ask { kind: TransferKind::Read, .. } => {
-                    Ok(Some(Page { transfer, loan: Some(loan.hold()?), part: loan.part().clone() }))
+                    let page = Page { transfer, loan: Some(loan.hold()?), part: loan.part().clone() };
+                    self.serving.loans.insert(transfer, Lent::Read { _loan: loan });
+                    Ok(Some(page))
                 }
             });
             match lent {
@@ -237,6 +243,11 @@ impl Inbound {
             }
         }
         if goes.is_empty() { Ok(()) } else { self.say(Kind::Go, 0, &goes) }
+    }
+
+    /// A page that the peer reads has left.
+    pub(super) fn sent(&mut self, transfer: TransferId) {
+        self.serving.loans.remove(&transfer);
     }
 
     /// Bytes of a page that we lent.

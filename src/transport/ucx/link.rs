@@ -265,6 +265,10 @@ impl Link {
         UcxError::Broken { peer: self.peer.clone(), address: self.address.clone(), status }
     }
 
+    pub(super) fn misbehaved(&self) -> UcxError {
+        UcxError::Misbehaved { peer: self.peer.clone(), address: self.address.clone() }
+    }
+
     fn ended(&self, why: &Option<Arc<UcxError>>) -> UcxError {
         UcxError::Ended { peer: self.peer.clone(), generation: self.generation, source: why.clone() }
     }

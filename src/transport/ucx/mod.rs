@@ -5,7 +5,7 @@
 //! | `native` | libucp in safe words: context, worker, listener, mapped memory |
 //! | `endpoint` | one endpoint, and what is under way on it |
 //! | `mailbox` | what the thread is told |
-//! | `thread` | the one thread: progress, and everything that opens or closes |
+//! | `thread` | the one thread: progress, and everything that opens or closes; in `thread/transfers`, its part in transfers |
 //! | `link` | one connection that we opened, as its senders see it |
 //! | `inbound` | one connection that somebody opened to us |
 //! | `message` | what is sent |
@@ -16,8 +16,8 @@
 //! # Who may call what
 //! There is one context and one worker in multi-thread mode. **Senders** call libucp themselves, on their own threads, to send
 //! on an endpoint that they borrow from their connection. **Everything else is done by one thread**, `peerage-ucx`: it makes
-//! progress, opens and closes endpoints, reads, writes and sends pages. When nothing moves it sleeps on the worker's event descriptor and on
-//! a bell that is rung for it. **Callbacks** run inside libucp, on any thread that has called it, under its lock; they copy and
+//! progress, opens and closes endpoints, reads, writes and sends pages. When nothing moves it sleeps on the worker's event
+//! descriptor and on a bell that is rung for it. **Callbacks** run inside libucp, on any thread that has called it, under its lock; they copy and
 //! put an event in the thread's mailbox, and nothing else. libucp's lock is one for all peers of the transport, and held for
 //! as long as a call takes, never while it waits for a peer.
 //!

@@ -3,17 +3,18 @@
 //! Events are looked at after progress, outside of libucp. Endpoints are closed after all events of a round: an event names
 //! its endpoint by a key that may come again once it is closed.
 
-use super::endpoint::{Access, Closing, Endpoint, EndpointKey, Page, Received};
+mod transfers;
+
+use super::endpoint::{Closing, Endpoint, EndpointKey, Received};
 use super::error::UcxError;
 use super::inbound::{Inbound, Serving, Unusable};
 use super::link::{Dial, Link, UcxConnection};
 use super::mailbox::{Ending, Event};
-use super::message::{Go, Head, Kind, decode_transfer, encode_transfers};
-use super::moving::{Misplaced, Moving};
+use super::message::{Head, Kind};
+use super::moving::Moving;
 use super::native::{Listener, Status, Stranger, Worker};
 use super::{Counts, Shared};
-use crate::grant::Refusal;
-use crate::transfer::{Outcome, TransferError, TransferId, TransferKind};
+use crate::transfer::TransferId;
 use crate::transport::Connected;
 use crate::transport::frame::{Answer, Decoded, Farewell, FrameError, Hello, Verdict};
 use crate::transport::tcp::InboundKey;
@@ -151,10 +152,7 @@ impl Thread {
             Event::Received(received, Err(status)) => self.broke(received.endpoint, status),
             Event::Broken(endpoint, status) => self.broke(endpoint, status),
             Event::Accessed(access, outcome) => self.accessed(access, outcome),
-            Event::Paged(endpoint, id) => {
-                let ended = self.outbound.get_mut(&endpoint).map_or(0, |outbound| outbound.moving.sent(id));
-                self.ended(endpoint, ended);
-            }
+            Event::Paged(endpoint, id) => self.paged(endpoint, id),
             Event::Dial(dial) => self.dial(dial),
             Event::GiveUp(link) => {
                 let found = self.outbound.iter_mut().find(|(_, outbound)| Arc::ptr_eq(&outbound.link, &link));
@@ -267,160 +265,22 @@ impl Thread {
             return;
         }
         if head.generation != link.generation {
-            return self.fail(from, UcxError::Misbehaved { peer: link.peer.clone(), address: link.address.clone() });
+            return self.fail(from, link.misbehaved());
         }
         match head.kind {
             Kind::Taken => link.taken(head.number),
             Kind::Pong => link.pong(head.number),
-            Kind::Refused => {
-                let refusal = body.first().and_then(|code| Refusal::from_code(*code));
-                let (id, refusal) = (TransferId(head.number), refusal.unwrap_or(Refusal::NoSuchGrant));
-                if let Some(post) = link.answered(id, false) {
-                    post.completion.complete(Outcome::Failed(TransferError::Refused(refusal)));
-                }
-                let ended = outbound.moving.refused(id, refusal);
-                self.ended(from, ended);
-            }
-            Kind::Go => {
-                let mut rest = body;
-                while !rest.is_empty() {
-                    let Some(go) = Go::decode(&mut rest) else {
-                        let (peer, address) = (link.peer.clone(), link.address.clone());
-                        return self.fail(from, UcxError::Misbehaved { peer, address });
-                    };
-                    self.go(from, go);
-                }
-            }
-            Kind::Page => {
-                let id = TransferId(head.number);
-                if let Some(post) = link.answered(id, true) {
-                    if post.completion.begins() {
-                        outbound.moving.read(post);
-                    } else {
-                        link.ran();
-                        post.completion.complete(Outcome::Failed(TransferError::NotSent));
-                    }
-                }
-                match outbound.moving.came(id, head.offset, body) {
-                    Ok(ended) => self.ended(from, ended),
-                    Err(Misplaced) => {
-                        let (peer, address) = (link.peer.clone(), link.address.clone());
-                        self.fail(from, UcxError::Misbehaved { peer, address });
-                    }
-                }
-            }
-            Kind::Landed => {
-                let (mut rest, mut ended) = (body, 0);
-                while let Some(id) = decode_transfer(&mut rest) {
-                    ended += outbound.moving.landed(id);
-                }
-                self.ended(from, ended);
-            }
+            Kind::Refused => self.refused(from, TransferId(head.number), body),
+            Kind::Go => self.goes(from, body),
+            Kind::Page => self.came(from, head, body),
+            Kind::Landed => self.landed(from, body),
             Kind::Goodbye => {
                 let farewell = Farewell::from_code(head.number as u8);
                 let (peer, address) = (link.peer.clone(), link.address.clone());
                 self.fail(from, UcxError::SaidGoodbye { peer, address, farewell });
             }
             Kind::Bye => self.to_close.extend(outbound.is_leaving.then_some(from)),
-            _ => self.fail(from, UcxError::Misbehaved { peer: link.peer.clone(), address: link.address.clone() }),
-        }
-    }
-
-    /// The peer lets us read or write its page.
-    fn go(&mut self, from: EndpointKey, Go { transfer: id, address, key }: Go<'_>) {
-        let Some(outbound) = self.outbound.get_mut(&from) else { return };
-        let link = outbound.link.clone();
-        let Some(post) = link.answered(id, true) else {
-            // It was given up meanwhile, and nothing was moved.
-            return self.over(from, id);
-        };
-        if !post.completion.begins() {
-            link.ran();
-            self.over(from, id);
-            return post.completion.complete(Outcome::Failed(TransferError::NotSent));
-        }
-        if !link.one_sided {
-            outbound.moving.write(id, post.completion, post.local.len());
-            let page = Page { transfer: id, part: post.local, loan: None };
-            if let Err(status) = outbound.endpoint.send_page(link.generation, page) {
-                self.broke(from, status);
-            }
-            return;
-        }
-        let Ok(key) = outbound.endpoint.unpack(key) else {
-            link.ran();
-            post.completion.complete(Outcome::Failed(TransferError::NotSent));
-            return self.fail(from, UcxError::Misbehaved { peer: link.peer.clone(), address: link.address.clone() });
-        };
-        let access = Access {
-            link,
-            endpoint: from,
-            id,
-            kind: post.kind,
-            mapped: self.shared.registered(post.local.region().id()),
-            local: post.local,
-            address,
-            completion: post.completion,
-            flushing: false,
-            key: Some(key),
-        };
-        match outbound.endpoint.access(access) {
-            Ok(None) => {}
-            Ok(Some(access)) => self.accessed(access, Ok(())),
-            Err((status, access)) => self.accessed(access, Err(status)),
-        }
-    }
-
-    /// A read, a write or its flush has ended here.
-    fn accessed(&mut self, mut access: Access, mut outcome: Result<(), Status>) {
-        if outcome.is_ok() && access.kind == TransferKind::Write && !access.flushing {
-            // Sent is not written: what is flushed is.
-            access.flushing = true;
-            if let Some(outbound) = self.outbound.get(&access.endpoint) {
-                (access, outcome) = match outbound.endpoint.access(access) {
-                    Ok(None) => return,
-                    Ok(Some(access)) => (access, Ok(())),
-                    Err((status, access)) => (access, Err(status)),
-                };
-            } else {
-                outcome = Err(Status(peerage_ucx_sys::UCS_ERR_CANCELED));
-            }
-        }
-        let Access { link, endpoint, id, local, completion, mapped, key, .. } = access;
-        drop((key, mapped));
-        completion.progress(if outcome.is_ok() { local.len() as u64 } else { 0 });
-        completion.complete(if outcome.is_ok() { Outcome::Done } else { Outcome::Unknown });
-        link.ran();
-        match outcome {
-            Ok(()) => self.over(endpoint, id),
-            Err(status) => self.broke(endpoint, status),
-        }
-    }
-
-    /// So many transfers that ran have ended, and others may have their turn.
-    fn ended(&mut self, of: EndpointKey, transfers: usize) {
-        if let Some(outbound) = self.outbound.get(&of) {
-            (0..transfers).for_each(|_| outbound.link.ran());
-            self.to_tell.entry(of).or_default();
-        }
-    }
-
-    fn over(&mut self, to: EndpointKey, id: TransferId) {
-        self.to_tell.entry(to).or_default().push(id);
-    }
-
-    /// Tells the owners of pages what we no longer access, and goes on with the next: a message each, for all of a round.
-    fn tell(&mut self) {
-        for (to, over) in std::mem::take(&mut self.to_tell) {
-            let Some(Outbound { link, endpoint, .. }) = self.outbound.get(&to) else { continue };
-            let say = |kind, body: &[u8]| match body {
-                [] => Ok(()),
-                body => endpoint.send(Head::new(kind, link.generation, 0), body),
-            };
-            if let Err(status) = say(Kind::Over, &encode_transfers(&over)).and_then(|()| say(Kind::Ask, &link.turns()))
-            {
-                self.broke(to, status);
-            }
+            _ => self.fail(from, link.misbehaved()),
         }
     }
 
@@ -657,6 +517,6 @@ fn welcomed(link: &Link, body: &[u8]) -> Result<Answer, UcxError> {
             verdict => Err(UcxError::Refused { peer, address, verdict }),
         },
         Err(FrameError::Version { .. }) => Err(UcxError::Refused { peer, address, verdict: Verdict::WrongVersion }),
-        _ => Err(UcxError::Misbehaved { peer, address }),
+        _ => Err(link.misbehaved()),
     }
 }

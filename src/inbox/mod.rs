@@ -221,6 +221,30 @@ mod tests {
         source.try_push(of(1)).unwrap();
     }
 
+    /// fails if: who sends takes a blocked receiver for none, or counts it after it has left.
+    #[test]
+    fn a_thread_that_is_blocked_for_a_message_is_woken_by_it() {
+        let inbox = Inbox::new(Clock::system());
+        let source = inbox.source(2);
+        let blocked = || inbox.shared.queue().map(|queue| queue.blocked);
+        let (said, heard) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| said.send(inbox.recv(Instant::now() + Duration::from_secs(3600))).unwrap());
+            }
+            while blocked() != Some(2) {
+                std::thread::yield_now();
+            }
+            for byte in 1..=2 {
+                source.try_push(message(byte)).unwrap();
+            }
+            let got = [(); 2].map(|()| heard.recv_timeout(Duration::from_secs(60)));
+            inbox.close(); // ends what nothing has woken
+            assert!(got.iter().all(|message| matches!(message, Ok(Some(_)))), "{got:?}");
+        });
+        assert_eq!(blocked(), Some(0));
+    }
+
     #[test]
     fn recv_ends_at_its_deadline_and_at_close() {
         let clock = Clock::manual();

@@ -89,7 +89,8 @@ impl UcxBuilder {
         self
     }
 
-    /// Whether the thread never sleeps, for latency: it takes a core then, all the time. Default: no.
+    /// Whether the thread never sleeps, for latency: it takes a core then, all the time. Default: no,
+    /// it sleeps once nothing has moved for 20 us.
     pub fn polling(mut self, polling: bool) -> Self {
         self.settings.polling = polling;
         self

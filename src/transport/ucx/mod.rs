@@ -16,10 +16,10 @@
 //! # Who may call what
 //! There is one context and one worker in multi-thread mode. **Senders** call libucp themselves, on their own threads, to send
 //! on an endpoint that they borrow from their connection. **Everything else is done by one thread**, `peerage-ucx`: it makes
-//! progress, opens and closes endpoints, reads, writes and sends pages. When nothing moves it sleeps on the worker's event
-//! descriptor and on a bell that is rung for it. **Callbacks** run inside libucp, on any thread that has called it, under its lock; they copy and
-//! put an event in the thread's mailbox, and nothing else. libucp's lock is one for all peers of the transport, and held for
-//! as long as a call takes, never while it waits for a peer.
+//! progress, opens and closes endpoints, reads, writes and sends pages. When nothing has moved for 20 us it sleeps on the
+//! worker's event descriptor and on a bell that is rung for it. **Callbacks** run inside libucp, on any thread that has
+//! called it, under its lock; they copy and put an event in the thread's mailbox, and nothing else. libucp's lock is one for
+//! all peers of the transport, and held for as long as a call takes, never while it waits for a peer.
 //!
 //! # What keeps what alive
 //! An endpoint, the listener and a request hold the worker; the worker and mapped memory hold the context. An operation

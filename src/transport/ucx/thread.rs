@@ -28,6 +28,9 @@ use std::time::{Duration, Instant};
 const LINGER: Duration = Duration::from_secs(1);
 /// How long the thread sleeps at most while operations are under way: not every device tells when one could go on.
 const NAP: Duration = Duration::from_millis(1);
+/// How long the thread looks for more before it sleeps: about what it takes to be woken here. Whoever waits so long at
+/// most wastes no more than sleeping would have cost (Karlin and others, Empirical Studies of Competitive Spinning, 1991).
+const AWAKE: Duration = Duration::from_micros(20);
 /// How long the end of the transport waits for what it closes.
 const UNDO: Duration = Duration::from_secs(1);
 /// Those who have dialled and not said hello, beside those who have.
@@ -83,7 +86,7 @@ impl Thread {
     }
 
     pub(super) fn run(mut self) {
-        let mut events = Vec::new();
+        let (mut events, mut idle) = (Vec::new(), None);
         loop {
             let moved = self.worker.progress();
             self.shared.mailbox.take(&mut events);
@@ -97,8 +100,11 @@ impl Thread {
             self.look_at_the_clock();
             self.tell();
             self.close();
-            if !moved && !looked && !self.shared.settings.polling {
+            if moved || looked || self.shared.settings.polling {
+                idle = None;
+            } else if idle.get_or_insert_with(Instant::now).elapsed() > AWAKE {
                 self.sleep();
+                idle = None;
             }
         }
     }

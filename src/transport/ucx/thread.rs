@@ -28,8 +28,8 @@ use std::time::{Duration, Instant};
 const LINGER: Duration = Duration::from_secs(1);
 /// How long the thread sleeps at most while operations are under way: not every device tells when one could go on.
 const NAP: Duration = Duration::from_millis(1);
-/// How long the thread looks for more before it sleeps: about what it takes to be woken here. Whoever waits so long at
-/// most wastes no more than sleeping would have cost (Karlin and others, Empirical Studies of Competitive Spinning, 1991).
+/// How long the thread looks for more before it sleeps, after something has moved: about what it takes to be woken, so that it
+/// wastes no more than sleeping would have cost (Karlin and others, Empirical Studies of Competitive Spinning, 1991).
 const AWAKE: Duration = Duration::from_micros(20);
 /// How long the end of the transport waits for what it closes.
 const UNDO: Duration = Duration::from_secs(1);
@@ -104,7 +104,6 @@ impl Thread {
                 idle = None;
             } else if idle.get_or_insert_with(Instant::now).elapsed() > AWAKE {
                 self.sleep();
-                idle = None;
             }
         }
     }

@@ -130,6 +130,31 @@ fn a_dialer_may_have_for_ever_to_say_who_it_is() {
 }
 
 #[test]
+fn a_connect_waits_as_long_as_the_acceptor_was_told_to_delay() {
+    let delay = Duration::from_millis(80);
+    let (a, b) = (ucx("a"), Ucx::builder().name(name("b")).accept_delay(delay).bind("127.0.0.1:0").unwrap());
+    let start = Instant::now();
+    disconnect(&a, dial(&a, &b), CloseReason::Removed);
+    assert!(start.elapsed() >= delay);
+}
+
+/// fails if: the thread that serves everybody sleeps for the delay, or adds it to a moment as it was given.
+#[test]
+fn who_delays_an_acceptance_for_ever_goes_on_meanwhile() {
+    let (a, slow) = (ucx("a"), Ucx::builder().name(name("b")).accept_delay(Duration::MAX).bind("127.0.0.1:0").unwrap());
+    let at = slow.local_addr();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| try_dial(&a, "b", at));
+        eventually("it is greeted", || slow.inbound().len() == 1);
+        disconnect(&slow, dial(&slow, &a), CloseReason::Removed);
+        assert!(!waits.is_finished());
+        drop(slow);
+        let error = waits.join().unwrap().unwrap_err();
+        assert!(matches!(error, UcxError::Unreachable { .. }), "{error:?}");
+    });
+}
+
+#[test]
 fn who_dials_the_wrong_one_or_nobody_is_told() {
     let (a, b) = (ucx("a"), ucx("b"));
     match try_dial(&a, "c", b.local_addr()).unwrap_err() {

@@ -40,6 +40,7 @@ pub(super) struct Settings {
     pub(super) trust_network: bool,
     pub(super) polling: bool,
     pub(super) overlap: bool,
+    pub(super) accept_delay: Duration,
     pub(super) one_sided: bool,
 }
 
@@ -53,6 +54,7 @@ impl Default for Settings {
             trust_network: false,
             polling: false,
             overlap: true,
+            accept_delay: Duration::ZERO,
             one_sided: false,
         }
     }
@@ -99,6 +101,13 @@ impl UcxBuilder {
     /// Whether a new connection to a peer may be opened while the old one drains. Default: yes.
     pub fn overlap(mut self, overlap: bool) -> Self {
         self.settings.overlap = overlap;
+        self
+    }
+
+    /// How long the acceptor waits before it answers a hello: for measuring what slow connects cost. Nobody else waits for it.
+    /// More than 30 years is taken as 30 years. Default: not at all.
+    pub fn accept_delay(mut self, delay: Duration) -> Self {
+        self.settings.accept_delay = FOREVER.min(delay);
         self
     }
 

@@ -47,6 +47,8 @@ pub(super) struct Serving {
     id: u64,
     /// `None`: a stranger.
     pub(super) key: Option<InboundKey>,
+    /// What its hello is answered with, and when.
+    pub(super) answer: Option<(Instant, Vec<u8>)>,
     /// When it is closed if nothing happens.
     pub(super) until: Option<Instant>,
     /// We have said goodbye.
@@ -89,7 +91,8 @@ impl Inbound {
         let serving = Serving {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             key: None,
-            until: Some(Instant::now() + shared.settings.handshake_timeout),
+            answer: None,
+            until: Some(Instant::now() + shared.settings.handshake_timeout + shared.settings.accept_delay),
             is_leaving: false,
             goodbye: None,
             source: Arc::new(shared.inbox.source(shared.settings.inbox_capacity)),
@@ -102,6 +105,14 @@ impl Inbound {
             loans: HashMap::new(),
         };
         Inbound { endpoint, serving }
+    }
+
+    /// Answers its hello, if that is due.
+    pub(super) fn answer(&mut self, now: Instant) -> Result<(), Unusable> {
+        match self.serving.answer.take_if(|(at, _)| *at <= now) {
+            Some((_, answer)) if !self.serving.is_leaving => self.say(Kind::Answer, 0, &answer),
+            _ => Ok(()),
+        }
     }
 
     fn say(&self, kind: Kind, number: u64, body: &[u8]) -> Result<(), Unusable> {

@@ -218,7 +218,11 @@ impl Thread {
             return;
         }
         let taken = match head.kind {
-            Kind::Hello if inbound.serving.key.is_none() => greet(inbound, &body, &self.shared),
+            Kind::Hello if inbound.serving.key.is_none() => {
+                let greeted = greet(inbound, &body, &self.shared);
+                self.timers.extend(inbound.serving.answer.as_ref().map(|(at, _)| (*at, from)));
+                greeted
+            }
             _ if inbound.knows(head) => inbound.take(head, body, &self.shared),
             _ => Err(Unusable),
         };
@@ -380,6 +384,11 @@ impl Thread {
                 return;
             }
             self.timers.pop_first();
+            if let Some(inbound) = self.inbound.get_mut(&key)
+                && inbound.answer(at).is_err()
+            {
+                self.to_close.push(key);
+            }
             let inbound = self.inbound.get(&key).and_then(|inbound| inbound.serving.until);
             let outbound = self.outbound.get(&key).and_then(|outbound| outbound.until);
             self.to_close.extend(inbound.or(outbound).filter(|until| *until <= at).map(|_| key));
@@ -509,8 +518,9 @@ fn greet(inbound: &mut Inbound, body: &[u8], shared: &Shared) -> Result<(), Unus
         token: None,
     }
     .encode(&mut answer);
-    let generation = inbound.serving.key.as_ref().map_or(crate::state::Generation(0), |key| key.generation);
-    Ok(inbound.endpoint.send(Head::new(Kind::Answer, generation, 0), &answer)?)
+    let now = Instant::now();
+    inbound.serving.answer = Some((now + shared.settings.accept_delay, answer));
+    inbound.answer(now)
 }
 
 fn welcomed(link: &Link, body: &[u8]) -> Result<Answer, UcxError> {

@@ -26,8 +26,8 @@ need_ucx() {
 newer_ucx() {
   local folder=target/ucx-1.22
   [ -e "$folder/libucx/lib/libucp.so.0" ] || {
-    python3 -m pip download --quiet --no-deps --dest "$folder" libucx-cu13==1.22.0 >&2
-    python3 -m zipfile -e "$folder"/libucx_cu13-1.22.0-*.whl "$folder"
+    python3 -m pip download --quiet --no-deps --dest "$folder" libucx-cu13==1.22.0 >&2 &&
+      python3 -m zipfile -e "$folder"/libucx_cu13-1.22.0-*.whl "$folder"
   } || return
   realpath "$folder/libucx/lib"
 }

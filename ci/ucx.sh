@@ -18,8 +18,8 @@ echo "UCX $(pkg-config --modversion ucx)"
 cargo clippy --features ucx,serde,tracing,metrics --all-targets -- -D warnings
 RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --features ucx --document-private-items
 cargo test -p peerage-ucx-sys
-# One test at a time: they have several workers in a process, which libucs does not bear well (docs::limitations).
 cargo test --features ucx --lib ucx
+# One test at a time: they have several workers in a process, which libucs does not bear well (docs::limitations).
 cargo test --features ucx --test ucx -- --test-threads 1
 cargo test --features ucx --test spec over_ucx -- --test-threads 1
 [ "$asked" != --tests ] || exit 0

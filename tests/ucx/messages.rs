@@ -170,9 +170,28 @@ fn who_dials_the_wrong_one_or_nobody_is_told() {
     assert!(error.native_code().is_some_and(|code| code < 0), "{error:?}");
 }
 
+/// fails if: what is newest is forgotten when it is closed.
 #[test]
-fn a_setting_that_libucp_does_not_know_and_a_network_that_is_not_trusted_are_refused() {
-    let error = Ucx::builder().config("NO_SUCH_MODE\0", "x").bind("127.0.0.1:0").unwrap_err();
+fn a_message_of_a_connection_that_was_replaced_is_dropped_also_when_the_newer_one_has_gone() {
+    let (a, b) = (ucx("a"), ucx("b"));
+    let old = dial(&a, &b);
+    a.notify(&old, b"in time").unwrap();
+    assert_eq!(b.inbox().recv(soon()).unwrap().bytes, b"in time");
+    disconnect(&a, dial(&a, &b), CloseReason::Removed);
+    eventually("the newer one has gone", || b.inbound().len() == 1);
+    a.notify(&old, b"late").unwrap();
+    eventually("it is dropped", || b.inbound_counts().outdated == 1);
+    assert!(b.inbox().is_empty());
+    drop(old);
+    eventually("the old one has gone, too", || b.inbound().is_empty());
+    assert_eq!((b.inbound_counts().misbehaved, b.inbound_counts().lost), (0, 0));
+}
+
+#[test]
+fn a_setting_that_libucp_does_not_take_and_a_network_that_is_not_trusted_are_refused() {
+    let error = Ucx::builder().config("MAX_RNDV_LANES", "many").bind("127.0.0.1:0").unwrap_err();
+    assert!(matches!(error, UcxBindError::Configuration { .. }), "{error:?}");
+    let error = Ucx::builder().config("NO_NAME\0", "x").bind("127.0.0.1:0").unwrap_err();
     assert!(matches!(error, UcxBindError::Configuration { .. }), "{error:?}");
     let error = Ucx::builder().config("TLS", "no_such_device").bind("127.0.0.1:0").unwrap_err();
     assert!(matches!(error, UcxBindError::Configuration { .. }), "{error:?}");

@@ -75,10 +75,11 @@ impl UcxBuilder {
         self
     }
 
-    /// A setting of libucp, by its name without `UCX_`: `config("TLS", "rc,sm")`. It goes over what the environment says;
+    /// A setting of libucp, by its name without `UCX_`: `config("TLS", "rc,tcp")`. It goes over what the environment says;
     /// `UCX_` variables count for everything that is not set here. Those that concern listening and connecting have their prefix
     /// in the environment only: `UCX_TCP_CM_REUSEADDR` there is `config("CM_REUSEADDR", …)` here. Default: `CM_REUSEADDR` and
-    /// `USE_MT_MUTEX` are `y` unless the environment says otherwise, and everything else is libucp's own.
+    /// `USE_MT_MUTEX` are `y` unless the environment says otherwise, and everything else is libucp's own. libucp refuses a value that
+    /// it can't read; a name that it does not know it may take without a word.
     pub fn config(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.config.push((name.into(), value.into()));
         self

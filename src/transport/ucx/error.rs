@@ -30,8 +30,9 @@ pub enum UcxBindError {
         #[source]
         status: Status,
     },
-    /// libucp gave no worker that several threads may use. It has to be built with `--enable-mt`, as Debian's is.
-    #[error("libucp gave no worker for several threads")]
+    /// libucp gave no worker that several threads may use. It has to be built with `--enable-mt`, as Debian's is; or this
+    /// process is out of descriptors: raise `ulimit -n`.
+    #[error("libucp gave no worker that several threads may use")]
     Worker(#[source] Status),
     /// The address means nothing here.
     #[error("the address can't be resolved")]
@@ -88,9 +89,9 @@ pub enum UcxError {
         #[source]
         source: io::Error,
     },
-    /// Its address is not on this machine, and [`trust_network`](super::UcxBuilder::trust_network) was not said.
+    /// It is not a loopback address, and [`trust_network`](super::UcxBuilder::trust_network) was not said. Nothing was sent.
     #[error(
-        "peer \"{peer}\" at {address} is not on this machine; UCX authenticates nobody, so say trust_network(true) first"
+        "peer \"{peer}\": {address} is not a loopback address; UCX authenticates nobody, so say trust_network(true) first"
     )]
     NotLoopback {
         /// The peer.
@@ -153,7 +154,8 @@ pub enum UcxError {
         /// Its address.
         address: Arc<str>,
     },
-    /// The connection broke. The status differs between versions of UCX for one and the same cause.
+    /// The connection broke. From a call: nothing of it was sent. What was accepted before may be lost in any case: fail those
+    /// requests; the table connects again. The status differs between versions of UCX for one and the same cause.
     #[error("connection to peer \"{peer}\" at {address} broke")]
     Broken {
         /// The peer.
@@ -193,7 +195,7 @@ pub enum UcxError {
         #[source]
         source: Option<Arc<UcxError>>,
     },
-    /// More was sent than the peer has taken than may be. Nothing was sent; try again.
+    /// 1,024 messages or 4 MiB of them are not taken yet, or 16,384 transfers wait for their turn. Nothing was sent; try again.
     #[error("peer \"{peer}\": as much is under way as may be")]
     QueueFull {
         /// The peer.
@@ -209,7 +211,7 @@ pub enum UcxError {
         /// What fits.
         max: usize,
     },
-    /// The local and the remote slice differ in length. Nothing was sent.
+    /// The local and the remote slice differ in length. Nothing was sent; give slices of one length.
     #[error("transfer with \"{peer}\": {local} bytes here, {remote} there")]
     Length {
         /// The peer.
@@ -219,7 +221,7 @@ pub enum UcxError {
         /// Of the remote slice.
         remote: u64,
     },
-    /// libucp did not take the region: too much locked memory, or no device takes it.
+    /// libucp did not take the region: no device takes it, or it is too much locked memory; then raise `ulimit -l`.
     #[error("region {} can't be registered", region.0)]
     Register {
         /// The region.

@@ -11,11 +11,13 @@ use super::native::{Mapped, Status};
 use super::{Counts, Shared};
 use crate::grant::{Access, HeldLoan, Loan, Refusal};
 use crate::inbox::{Notification, Source};
+use crate::name::{Incarnation, PeerName};
 use crate::state::Generation;
 use crate::sync::lock;
 use crate::transfer::{TransferId, TransferKind};
 use crate::transport::frame::Farewell;
 use crate::transport::tcp::InboundKey;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -51,6 +53,8 @@ pub(super) struct Serving {
     pub(super) answer: Option<(Instant, Vec<u8>)>,
     /// When it is closed if nothing happens.
     pub(super) until: Option<Instant>,
+    /// One of us said goodbye, or it was lost or has misbehaved, and that is counted.
+    pub(super) is_over: bool,
     /// We have said goodbye.
     pub(super) is_leaving: bool,
     /// It has said goodbye, and this was its last message.
@@ -93,6 +97,7 @@ impl Inbound {
             key: None,
             answer: None,
             until: Some(Instant::now() + shared.settings.handshake_timeout + shared.settings.accept_delay),
+            is_over: false,
             is_leaving: false,
             goodbye: None,
             source: Arc::new(shared.inbox.source(shared.settings.inbox_capacity)),
@@ -187,7 +192,7 @@ impl Inbound {
     pub(super) fn move_on(&mut self, shared: &Shared) -> Result<(), Unusable> {
         let serving = &mut self.serving;
         let is_old =
-            !serving.ready.is_empty() && serving.key.as_ref().is_some_and(|key| shared.registry.is_superseded(key));
+            !serving.ready.is_empty() && serving.key.as_ref().is_some_and(|key| shared.registry.is_outdated(key));
         let mut last = None;
         while let Some(next) = serving.ready.pop_front() {
             let (len, sequence) = (next.bytes.len(), next.sequence);
@@ -213,6 +218,7 @@ impl Inbound {
         }
         if self.serving.goodbye.is_some_and(|last| last < self.serving.next) && self.serving.ready.is_empty() {
             self.serving.goodbye = None;
+            self.serving.is_over = true;
             Counts::add(&shared.counts.goodbyes);
             self.say(Kind::Bye, 0, &[])?;
         }
@@ -287,6 +293,7 @@ impl Inbound {
     /// Says goodbye; it is closed when its dialer has left, or when the time is over.
     pub(super) fn leave(&mut self, farewell: Farewell, until: Instant) -> Result<(), Unusable> {
         self.serving.is_leaving = true;
+        self.serving.is_over = true;
         self.serving.until = Some(until);
         self.say(Kind::Goodbye, farewell as u64, &[])
     }
@@ -348,8 +355,15 @@ impl Serving {
 
 /// The inbound connections, for those who ask.
 pub(super) struct Registry {
-    open: Mutex<HashMap<InboundKey, Instant>>,
+    open: Mutex<Open>,
     left: Condvar,
+}
+
+#[derive(Default)]
+struct Open {
+    since: HashMap<InboundKey, Instant>,
+    /// How many connections each boot of each peer has open, and the newest generation that it has had since it had none.
+    boots: HashMap<(PeerName, Incarnation), (usize, Generation)>,
 }
 
 impl Registry {
@@ -359,37 +373,46 @@ impl Registry {
 
     /// `false`: there is one of this key.
     pub(super) fn enter(&self, key: &InboundKey) -> bool {
-        let mut open = lock(&self.open);
-        let is_new = !open.contains_key(key);
-        open.entry(key.clone()).or_insert_with(Instant::now);
-        is_new
+        let Open { since, boots } = &mut *lock(&self.open);
+        if since.contains_key(key) {
+            return false;
+        }
+        since.insert(key.clone(), Instant::now());
+        let (open, newest) = boots.entry((key.name.clone(), key.incarnation)).or_insert((0, key.generation));
+        (*open, *newest) = (*open + 1, key.generation.max(*newest));
+        true
     }
 
     fn leave(&self, key: &InboundKey) {
-        lock(&self.open).remove(key);
+        let Open { since, boots } = &mut *lock(&self.open);
+        since.remove(key);
+        if let Entry::Occupied(mut boot) = boots.entry((key.name.clone(), key.incarnation)) {
+            boot.get_mut().0 -= 1;
+            if boot.get().0 == 0 {
+                boot.remove();
+            }
+        }
         self.left.notify_all();
     }
 
     /// Whether the same boot of the same peer has connected again since: what comes over this one is old.
-    fn is_superseded(&self, key: &InboundKey) -> bool {
-        let newer = |other: &InboundKey| {
-            other.generation > key.generation && other.incarnation == key.incarnation && other.name == key.name
-        };
-        lock(&self.open).keys().any(newer)
+    fn is_outdated(&self, key: &InboundKey) -> bool {
+        let open = lock(&self.open);
+        open.boots.get(&(key.name.clone(), key.incarnation)).is_some_and(|(_, newest)| key.generation < *newest)
     }
 
     pub(super) fn list(&self) -> Vec<(InboundKey, Duration)> {
-        lock(&self.open).iter().map(|(key, since)| (key.clone(), since.elapsed())).collect()
+        lock(&self.open).since.iter().map(|(key, since)| (key.clone(), since.elapsed())).collect()
     }
 
     pub(super) fn len(&self) -> usize {
-        lock(&self.open).len()
+        lock(&self.open).since.len()
     }
 
     /// Blocks this thread until there is none, or `left` says that the time is over.
     pub(super) fn wait_until_empty(&self, left: impl Fn() -> Option<Duration>) {
         let mut open = lock(&self.open);
-        while !open.is_empty() {
+        while !open.since.is_empty() {
             let Some(left) = left() else { return };
             open = self.left.wait_timeout(open, left).unwrap_or_else(PoisonError::into_inner).0;
         }

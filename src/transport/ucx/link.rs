@@ -17,7 +17,8 @@ use crate::sync::lock;
 use crate::transfer::{Outcome, Post, TransferError, TransferId};
 use crate::transport::frame::{Farewell, Hello};
 use crate::transport::{Connected, Liveness, Reporter};
-use std::collections::{HashMap, VecDeque};
+use peerage_ucx_sys::UCS_ERR_NO_MEMORY;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -114,8 +115,12 @@ impl UcxConnection {
         }
         let mut book = self.link.book();
         let at = book.waiting.iter().position(|post| post.id == transfer);
-        // A peer that was asked moves nothing by itself: without an access of ours nothing happens.
-        let post = at.and_then(|at| book.waiting.remove(at)).or_else(|| book.asked.remove(&transfer));
+        // Of a read that was asked for bytes may come: they are dropped, as nobody knows them. A write waits for us.
+        let post = at.and_then(|at| book.waiting.remove(at)).or_else(|| {
+            let post = book.asked.remove(&transfer)?;
+            book.given_up.insert(transfer);
+            Some(post)
+        });
         drop(book);
         if let Some(post) = post {
             post.completion.complete(Outcome::Failed(TransferError::NotSent));
@@ -135,8 +140,9 @@ impl UcxConnection {
             book.probes.push((nonce, pong));
             nonce
         };
-        if endpoint.send(Head::new(Kind::Ping, self.link.generation, nonce), &[]).is_err() {
-            return Liveness::Dead;
+        if let Err(status) = endpoint.send(Head::new(Kind::Ping, self.link.generation, nonce), &[]) {
+            self.link.book().probes.retain(|(of, _)| *of != nonce);
+            return if status.0 == UCS_ERR_NO_MEMORY { Liveness::Unknown } else { Liveness::Dead };
         }
         while let Some(left) = clock.real_wait_until(deadline) {
             match answer.recv_timeout(left) {
@@ -220,6 +226,8 @@ struct Book {
     waiting: VecDeque<Post>,
     /// Those that the peer was asked for.
     asked: HashMap<TransferId, Post>,
+    /// Those given up since: for the peer they run until it has answered.
+    given_up: HashSet<TransferId>,
     /// How many read or write.
     running: usize,
     probes: Vec<(u64, mpsc::SyncSender<()>)>,
@@ -230,7 +238,7 @@ struct Book {
 
 impl Book {
     fn has_turn(&self) -> bool {
-        self.asked.len() + self.running < TRANSFERS
+        self.asked.len() + self.given_up.len() + self.running < TRANSFERS
     }
 }
 
@@ -310,6 +318,7 @@ impl Link {
     /// The peer lets it read or write, or refuses. `None`: it was given up.
     pub(super) fn answered(&self, transfer: TransferId, runs: bool) -> Option<Post> {
         let mut book = self.book();
+        book.given_up.remove(&transfer);
         let post = book.asked.remove(&transfer)?;
         book.running += usize::from(runs);
         Some(post)

@@ -1,4 +1,5 @@
-//! UCX: the system's libucp, over whatever it finds to move bytes: InfiniBand, shared memory, TCP. Needs the feature `ucx`.
+//! UCX: the system's libucp, over whatever it finds to move bytes: InfiniBand, TCP; UCX 1.13 takes no shared memory for
+//! connections whose errors it is to tell, which is all of these. Needs the feature `ucx`.
 //!
 //! | file | idea |
 //! |---|---|
@@ -19,10 +20,12 @@
 //! progress, opens and closes endpoints, reads, writes and sends pages. When nothing has moved for 20 us it sleeps on the
 //! worker's event descriptor and on a bell that is rung for it. **Callbacks** run inside libucp, on any thread that has
 //! called it, under its lock; they copy and put an event in the thread's mailbox, and nothing else. libucp's lock is one for
-//! all peers of the transport, and held for as long as a call takes, never while it waits for a peer.
+//! all peers of the transport, and held for as long as a call takes, never while it waits for a peer. `register` and `deregister` map memory on the caller's
+//! thread, and a connection that outlives its transport is closed by whoever drops it.
 //!
 //! # What keeps what alive
-//! An endpoint, the listener and a request hold the worker; the worker and mapped memory hold the context. An operation
+//! An endpoint, the listener and a close under way hold the worker; the worker and mapped memory hold the context. What waits
+//! in the mailbox holds neither: the thread gives it back before it lets the worker go. An operation
 //! under way owns what libucp may touch for it: the bytes of a message, our page and its mapping, the key to the peer's.
 //! A page that libucp sends to a peer, or that a peer accesses by itself, is held under its grant.
 //!
@@ -71,6 +74,7 @@ pub use error::{UcxBindError, UcxError};
 pub use link::UcxConnection;
 pub use native::Status;
 
+use crate::builder::FOREVER;
 use crate::clock::Clock;
 use crate::error::UsedAfterFork;
 use crate::fork::{Own, Process};
@@ -99,6 +103,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use thread::LINGER;
 
 /// How often a connecting thread looks whether it was cancelled.
 const LOOK: Duration = Duration::from_millis(25);
@@ -255,7 +260,7 @@ impl Ucx {
 
     fn end_inbound(&self, which: Option<InboundKey>, farewell: Farewell) {
         if self.shared.process.is_this() {
-            self.shared.mailbox.put(Event::EndInbound(which, farewell));
+            self.shared.mailbox.put(Event::EndInbound(which, farewell, Instant::now() + LINGER));
         }
     }
 
@@ -383,9 +388,9 @@ impl Transport for Ucx {
             return;
         }
         mailbox.put(Event::Refuse);
-        mailbox.put(Event::EndInbound(None, Farewell::Shutdown));
+        mailbox.put(Event::EndInbound(None, Farewell::Shutdown, Instant::now() + FOREVER));
         registry.wait_until_empty(|| clock.real_wait_until(deadline));
-        mailbox.put(Event::EndInbound(None, Farewell::Failed));
+        mailbox.put(Event::EndInbound(None, Farewell::Failed, Instant::now()));
         inbox.close();
     }
 }

@@ -1,11 +1,11 @@
 //! The thread of the transport: progress, events, and everything that opens or closes an endpoint.
 //!
-//! Events are looked at after progress, outside of libucp. Endpoints are closed after all events of a round: an event names
-//! its endpoint by a key that may come again once it is closed.
+//! Events are looked at after progress, outside of libucp. Endpoints are closed after all events of a round: a message names
+//! its endpoint by a key that may come again once it is closed. The end of an operation may come after that, and names more.
 
 mod transfers;
 
-use super::endpoint::{Closing, Endpoint, EndpointKey, Received};
+use super::endpoint::{Closing, Endpoint, EndpointKey, Origin, Received};
 use super::error::UcxError;
 use super::inbound::{Inbound, Serving, Unusable};
 use super::link::{Dial, Link, UcxConnection};
@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long a goodbye waits for the peer.
-const LINGER: Duration = Duration::from_secs(1);
+pub(super) const LINGER: Duration = Duration::from_secs(1);
 /// How long the thread sleeps at most while operations are under way: not every device tells when one could go on.
 const NAP: Duration = Duration::from_millis(1);
 /// How long the thread looks for more before it sleeps, after something has moved: about what it takes to be woken, so that it
@@ -146,7 +146,7 @@ impl Thread {
                     parked.refuse(&self.worker);
                     return self.misbehaved(from);
                 }
-                let received = Received { endpoint: from, head, bytes: vec![0; len] };
+                let received = Received { of: inbound.endpoint.origin(), head, bytes: vec![0; len] };
                 match inbound.endpoint.receive(parked, received) {
                     Ok(None) => {}
                     Ok(Some(received)) => self.received(received),
@@ -154,10 +154,11 @@ impl Thread {
                 }
             }
             Event::Received(received, Ok(())) => self.received(received),
-            Event::Received(received, Err(status)) => self.broke(received.endpoint, status),
+            Event::Received(received, Err(status)) => self.failed(received.of, status),
             Event::Broken(endpoint, status) => self.broke(endpoint, status),
+            Event::Failed(of, status) => self.failed(of, status),
             Event::Accessed(access, outcome) => self.accessed(access, outcome),
-            Event::Paged(endpoint, id) => self.paged(endpoint, id),
+            Event::Paged(of, page) => self.paged(of, page),
             Event::Dial(dial) => self.dial(dial),
             Event::GiveUp(link) => {
                 let found = self.outbound.iter_mut().find(|(_, outbound)| Arc::ptr_eq(&outbound.link, &link));
@@ -167,8 +168,7 @@ impl Thread {
                 }
             }
             Event::Close(link, endpoint, ending) => self.leave(link, endpoint, ending),
-            Event::EndInbound(which, farewell) => {
-                let until = Instant::now() + if farewell == Farewell::Shutdown { 60 * UNDO } else { LINGER };
+            Event::EndInbound(which, farewell, until) => {
                 for (at, inbound) in &mut self.inbound {
                     let key = inbound.serving.key.as_ref();
                     if which.is_some() && which.as_ref() != key {
@@ -238,15 +238,26 @@ impl Thread {
     }
 
     fn received(&mut self, received: Received) {
-        let Received { endpoint, head, bytes } = received;
-        let Some(inbound) = self.inbound.get_mut(&endpoint) else { return };
+        let Received { of, head, bytes } = received;
+        let Some(inbound) = self.find(of).and_then(|key| self.inbound.get_mut(&key)) else { return };
         if inbound.notified(head.number, bytes, &self.shared).is_err() {
-            self.misbehaved(endpoint);
+            self.misbehaved(of.key);
         }
     }
 
+    /// Where the endpoint of an operation is, unless it is closed.
+    fn find(&self, of: Origin) -> Option<EndpointKey> {
+        let inbound = self.inbound.get(&of.key).map(|inbound| inbound.endpoint.origin());
+        let outbound = self.outbound.get(&of.key).map(|outbound| outbound.endpoint.origin());
+        (inbound.or(outbound) == Some(of)).then_some(of.key)
+    }
+
     fn misbehaved(&mut self, endpoint: EndpointKey) {
-        Counts::add(&self.shared.counts.misbehaved);
+        if let Some(inbound) = self.inbound.get_mut(&endpoint)
+            && !std::mem::replace(&mut inbound.serving.is_over, true)
+        {
+            Counts::add(&self.shared.counts.misbehaved);
+        }
         self.to_close.push(endpoint);
     }
 
@@ -316,12 +327,22 @@ impl Thread {
 
     /// Nothing more will get through.
     fn broke(&mut self, endpoint: EndpointKey, status: Status) {
-        if self.inbound.contains_key(&endpoint) {
-            Counts::add(&self.shared.counts.lost);
+        if let Some(Inbound { serving, .. }) = self.inbound.get_mut(&endpoint) {
+            // Everything under way on it says so, and a stranger is nobody's loss.
+            if !std::mem::replace(&mut serving.is_over, true) && serving.key.is_some() {
+                Counts::add(&self.shared.counts.lost);
+            }
             self.to_close.push(endpoint);
         } else if let Some(outbound) = self.outbound.get(&endpoint) {
             let error = outbound.link.broken(status);
             self.fail(endpoint, error);
+        }
+    }
+
+    /// An operation has failed.
+    fn failed(&mut self, of: Origin, status: Status) {
+        if let Some(endpoint) = self.find(of) {
+            self.broke(endpoint, status);
         }
     }
 
@@ -398,6 +419,7 @@ impl Thread {
     fn close(&mut self) {
         while let Some(key) = self.to_close.pop() {
             if let Some(Inbound { endpoint, serving }) = self.inbound.remove(&key) {
+                self.timers.retain(|(_, of)| *of != key);
                 self.closing.push((endpoint.close(), After::Inbound(Box::new(serving))));
             } else if let Some(mut outbound) = self.outbound.remove(&key) {
                 match Arc::try_unwrap(outbound.endpoint) {

@@ -1,6 +1,6 @@
 //! The thread's part in the transfers that we asked for: what owners of pages say, what is under way, and whose turn it is.
 
-use super::super::endpoint::{Access, EndpointKey, Page};
+use super::super::endpoint::{Access, EndpointKey, Origin, Page};
 use super::super::message::{Go, Head, Kind, decode_transfer, encode_transfers};
 use super::super::moving::Misplaced;
 use super::super::native::Status;
@@ -51,7 +51,9 @@ impl Thread {
     }
 
     /// libucp no longer touches a page that was sent as messages, for a write of ours or for a peer's read.
-    pub(super) fn paged(&mut self, endpoint: EndpointKey, id: TransferId) {
+    pub(super) fn paged(&mut self, of: Origin, Page { transfer: id, part, loan }: Page) {
+        drop((part, loan));
+        let Some(endpoint) = self.find(of) else { return };
         if let Some(inbound) = self.inbound.get_mut(&endpoint) {
             return inbound.sent(id);
         }
@@ -105,7 +107,7 @@ impl Thread {
         };
         let access = Access {
             link,
-            endpoint: from,
+            of: outbound.endpoint.origin(),
             id,
             kind: post.kind,
             mapped: self.shared.registered(post.local.region().id()),
@@ -118,7 +120,12 @@ impl Thread {
         match outbound.endpoint.access(access) {
             Ok(None) => {}
             Ok(Some(access)) => self.accessed(access, Ok(())),
-            Err((status, access)) => self.accessed(access, Err(status)),
+            Err((status, Access { link, completion, .. })) => {
+                link.ran();
+                completion.complete(Outcome::Failed(TransferError::NotSent));
+                self.over(from, id);
+                self.broke(from, status);
+            }
         }
     }
 
@@ -127,7 +134,7 @@ impl Thread {
         if outcome.is_ok() && access.kind == TransferKind::Write && !access.flushing {
             // Sent is not written: what is flushed is.
             access.flushing = true;
-            if let Some(outbound) = self.outbound.get(&access.endpoint) {
+            if let Some(outbound) = self.find(access.of).and_then(|key| self.outbound.get(&key)) {
                 (access, outcome) = match outbound.endpoint.access(access) {
                     Ok(None) => return,
                     Ok(Some(access)) => (access, Ok(())),
@@ -137,14 +144,15 @@ impl Thread {
                 outcome = Err(Status(peerage_ucx_sys::UCS_ERR_CANCELED));
             }
         }
-        let Access { link, endpoint, id, local, completion, mapped, key, .. } = access;
+        let Access { link, of, id, local, completion, mapped, key, .. } = access;
         drop((key, mapped));
         completion.progress(if outcome.is_ok() { local.len() as u64 } else { 0 });
         completion.complete(if outcome.is_ok() { Outcome::Done } else { Outcome::Unknown });
         link.ran();
-        match outcome {
-            Ok(()) => self.over(endpoint, id),
-            Err(status) => self.broke(endpoint, status),
+        match (outcome, self.find(of)) {
+            (Ok(()), Some(endpoint)) => self.over(endpoint, id),
+            (Err(status), Some(endpoint)) => self.broke(endpoint, status),
+            (_, None) => {}
         }
     }
 

@@ -68,6 +68,10 @@ const OURS: [(&str, &str, &str); 2] = [
     ("CM_REUSEADDR", "UCX_TCP_CM_REUSEADDR", "y"),
 ];
 
+/// The same unless pages are moved by put and get. What libucp of 1.13.1 sends over TCP without a copy of its own aborts the
+/// process when the peer is killed meanwhile (`uct_iface.h`, "comp->count > 0").
+const COPIES: [(&str, &str, &str); 1] = [("ZCOPY_THRESH", "UCX_ZCOPY_THRESH", "inf")];
+
 impl UcxBuilder {
     /// What this process is called; peers must dial it by this name. Default: `peerage-<process id>-<incarnation>`.
     pub fn name(mut self, name: PeerName) -> Self {
@@ -78,7 +82,8 @@ impl UcxBuilder {
     /// A setting of libucp, by its name without `UCX_`: `config("TLS", "rc,tcp")`. It goes over what the environment says;
     /// `UCX_` variables count for everything that is not set here. Those that concern listening and connecting have their prefix
     /// in the environment only: `UCX_TCP_CM_REUSEADDR` there is `config("CM_REUSEADDR", …)` here. Default: `CM_REUSEADDR` and
-    /// `USE_MT_MUTEX` are `y` unless the environment says otherwise, and everything else is libucp's own. libucp refuses a value that
+    /// `USE_MT_MUTEX` are `y`, and `ZCOPY_THRESH` is `inf` where pages are moved by messages, unless the environment says
+    /// otherwise; everything else is libucp's own. libucp refuses a value that
     /// it can't read; a name that it does not know it may take without a word.
     pub fn config(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.config.push((name.into(), value.into()));
@@ -185,8 +190,9 @@ impl UcxBuilder {
         }
         fork::watch().map_err(UcxBindError::Fork)?;
         let is_free = |(_, variable, _): &(&str, &str, &str)| std::env::var_os(variable).is_none();
-        let ours = OURS.into_iter().filter(is_free).map(|(setting, _, value)| (setting.to_owned(), value.to_owned()));
-        let config: Vec<_> = ours.chain(config).collect();
+        let named = |(setting, _, value): (&str, &str, &str)| (setting.to_owned(), value.to_owned());
+        let copies = COPIES.into_iter().filter(|_| !settings.one_sided);
+        let config: Vec<_> = OURS.into_iter().chain(copies).filter(is_free).map(named).chain(config).collect();
         let context = Context::new(&config);
         let context =
             context.map_err(|not| UcxBindError::Configuration { setting: not.setting, status: not.status })?;

@@ -25,9 +25,6 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The most bytes of a page in one message: large against its head, small against what a peer may have to put together.
-const CHUNK: usize = 64 << 10;
-
 /// Tells the endpoints of a worker apart while they are open: what libucp names one by. Never followed.
 pub(super) type EndpointKey = usize;
 
@@ -58,7 +55,7 @@ unsafe impl Sync for Endpoint {}
 /// What libucp may touch until the operation ends.
 enum Held {
     Message { _bytes: Box<[u8]> },
-    Page { _head: Box<[u8]>, page: Arc<Page> },
+    Piece { _head: Box<[u8]>, page: Arc<Page>, len: usize },
     Access(Access),
     Receive(Received),
 }
@@ -98,7 +95,7 @@ pub(super) struct Page {
     pub(super) transfer: TransferId,
     pub(super) part: Slice,
     /// Keeps the page from being used again, if it is lent.
-    pub(super) loan: Option<HeldLoan>,
+    pub(super) _loan: Option<HeldLoan>,
 }
 
 /// The key to a peer's memory, for one endpoint.
@@ -201,27 +198,26 @@ impl Endpoint {
         self.submit(Held::Message { _bytes: bytes }, None, flags, submit).map(drop).map_err(|(status, _)| status)
     }
 
-    /// Sends a page as messages of [`CHUNK`] bytes, an empty one as one. When all have ended here there is an
-    /// [`Event::Paged`], also after an error, of which some may have been sent.
-    pub(super) fn send_page(&self, generation: Generation, page: Page) -> Result<(), Status> {
-        let page = Arc::new(page);
-        let outcome = (0..page.part.len().max(1)).step_by(CHUNK).try_for_each(|at| {
-            let head = Head { offset: at as u64, ..Head::new(Kind::Page, generation, page.transfer.0) };
-            let head: Box<[u8]> = Box::new(head.encode());
-            let (header, data, len) = (head.as_ptr(), page.part.as_ptr(), CHUNK.min(page.part.len() - at));
-            let submit = |param: &ucp_request_param_t| {
-                // SAFETY: 1. the endpoint is open while it is borrowed; the operation owns the header and a share of the page.
-                //         2. `at + len` is not past its end. Its bytes are atomics that may change at any time.
-                unsafe { ucp_am_send_nbx(self.raw, 0, header.cast(), Head::LEN, data.add(at).cast(), len, param) }
-            };
-            let flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
-            match self.submit(Held::Page { _head: head, page: page.clone() }, None, flags, submit) {
-                Ok(_ended) => Ok(()),
-                Err((status, _held)) => Err(status),
-            }
-        });
-        paged(page, self.origin(), &self.worker.mailbox);
-        outcome
+    /// Sends a piece of a page. `true`: it has ended at once; else there is an [`Event::Piece`] when it has.
+    pub(super) fn send_piece(
+        &self,
+        generation: Generation,
+        page: &Arc<Page>,
+        at: usize,
+        len: usize,
+    ) -> Result<bool, Status> {
+        assert!(at + len <= page.part.len());
+        let head = Head { offset: at as u64, ..Head::new(Kind::Page, generation, page.transfer.0) };
+        let head: Box<[u8]> = Box::new(head.encode());
+        let (header, data) = (head.as_ptr(), page.part.as_ptr());
+        let submit = |param: &ucp_request_param_t| {
+            // SAFETY: 1. the endpoint is open while it is borrowed; the operation owns the header and a share of the page.
+            //         2. `at + len` is not past its end, asserted above. Its bytes are atomics that may change at any time.
+            unsafe { ucp_am_send_nbx(self.raw, 0, header.cast(), Head::LEN, data.add(at).cast(), len, param) }
+        };
+        let flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
+        let held = Held::Piece { _head: head, page: page.clone(), len };
+        self.submit(held, None, flags, submit).map(|ended| ended.is_some()).map_err(|(status, _)| status)
     }
 
     /// The key to the peer's memory that it sent us.
@@ -401,8 +397,9 @@ impl Operation {
             }
             Held::Receive(received) => mailbox.put(Event::Received(received, outcome)),
             held => {
-                if let Held::Page { page, .. } = held {
-                    paged(page, of, &mailbox);
+                // What is lent ends on the thread: its end wakes users.
+                if let Held::Piece { page, len, .. } = held {
+                    mailbox.put(Event::Piece(of, page, len));
                 }
                 match outcome {
                     // A forced close of ours ends what is left so.
@@ -411,13 +408,6 @@ impl Operation {
                 }
             }
         }
-    }
-}
-
-/// Tells when this was the last that libucp could touch of it. What is lent ends on the thread: its end wakes users.
-fn paged(page: Arc<Page>, of: Origin, mailbox: &Mailbox) {
-    if let Some(page) = Arc::into_inner(page) {
-        mailbox.put(Event::Paged(of, page));
     }
 }
 

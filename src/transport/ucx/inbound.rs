@@ -8,6 +8,8 @@ use super::link::{TAKEN_EVERY, TRANSFERS, WINDOW};
 use super::mailbox::{Event, Mailbox};
 use super::message::{Ask, Go, Head, Kind, decode_transfer, encode_transfers};
 use super::native::{Mapped, Status};
+use super::outgoing::{Outgoing, Sent};
+use super::pieces::{Misplaced, Pieces};
 use super::{Counts, Shared};
 use crate::grant::{Access, HeldLoan, Loan, Refusal};
 use crate::inbox::{Notification, Source};
@@ -38,8 +40,15 @@ impl From<Status> for Unusable {
     }
 }
 
+impl From<Misplaced> for Unusable {
+    fn from(_: Misplaced) -> Self {
+        Unusable
+    }
+}
+
 pub(super) struct Inbound {
     pub(super) endpoint: Endpoint,
+    pub(super) outgoing: Outgoing,
     pub(super) serving: Serving,
 }
 
@@ -81,8 +90,8 @@ enum Lent {
         _held: HeldLoan,
         _mapped: Arc<Mapped>,
     },
-    /// By messages of the peer, of which so many bytes have come.
-    Written(Loan, usize),
+    /// By messages of the peer.
+    Written(Loan, Pieces),
     /// By messages to the peer, until they have ended here.
     Read {
         _loan: Loan,
@@ -109,7 +118,7 @@ impl Inbound {
             untold: (0, 0),
             loans: HashMap::new(),
         };
-        Inbound { endpoint, serving }
+        Inbound { endpoint, outgoing: Outgoing::default(), serving }
     }
 
     /// Answers its hello, if that is due.
@@ -237,29 +246,36 @@ impl Inbound {
             let ask = Ask::decode(&mut asks).ok_or(Unusable)?;
             let transfer = ask.transfer;
             let lent = self.serving.present(&ask, shared)?.and_then(|loan| match ask {
-                Ask { one_sided: true, .. } => {
+                // Only where both sides say so: what libucp emulates may take the owner along.
+                Ask { one_sided: true, .. } if shared.settings.one_sided => {
                     let (address, mapped) = self.serving.lend(transfer, loan, shared)?;
                     Go { transfer, address, key: &mapped.key }.encode(&mut goes);
                     Ok(None)
                 }
                 Ask { kind: TransferKind::Write, .. } => {
-                    self.serving.loans.insert(transfer, Lent::Written(loan, 0));
+                    let pieces = Pieces::of(loan.len());
+                    self.serving.loans.insert(transfer, Lent::Written(loan, pieces));
                     Go { transfer, address: 0, key: &[] }.encode(&mut goes);
                     Ok(None)
                 }
                 Ask { kind: TransferKind::Read, .. } => {
-                    let page = Page { transfer, loan: Some(loan.hold()?), part: loan.part().clone() };
+                    let page = Page { transfer, _loan: Some(loan.hold()?), part: loan.part().clone() };
                     self.serving.loans.insert(transfer, Lent::Read { _loan: loan });
                     Ok(Some(page))
                 }
             });
             match lent {
                 Ok(None) => {}
-                Ok(Some(page)) => self.endpoint.send_page(self.generation(), page)?,
+                Ok(Some(page)) => self.outgoing.push(page),
                 Err(refusal) => self.say(Kind::Refused, transfer.0, &[refusal as u8])?,
             }
         }
         if goes.is_empty() { Ok(()) } else { self.say(Kind::Go, 0, &goes) }
+    }
+
+    /// Sends pieces of the pages that the peer reads.
+    pub(super) fn send_pages(&mut self, sent: &mut Vec<Sent>) -> Result<(), Status> {
+        self.outgoing.send(&self.endpoint, self.generation(), sent)
     }
 
     /// A page that the peer reads has left.
@@ -273,11 +289,10 @@ impl Inbound {
         let Some(lent) = self.serving.loans.get_mut(&transfer) else {
             return Ok(()); // Refused in the middle.
         };
-        let Lent::Written(loan, came) = lent else { return Err(Unusable) };
-        match loan.write(usize::try_from(head.offset).map_err(|_| Unusable)?, bytes) {
+        let Lent::Written(loan, pieces) = lent else { return Err(Unusable) };
+        match loan.write(pieces.take(head.offset, bytes.len())?, bytes) {
             Ok(()) => {
-                *came += bytes.len();
-                if *came < loan.len() {
+                if !pieces.are_all_here() {
                     return Ok(());
                 }
                 self.serving.loans.remove(&transfer);

@@ -33,8 +33,8 @@ pub(super) enum Event {
     Failed(Origin, Status),
     /// A read or a write has ended here, or its flush has.
     Accessed(Access, Result<(), Status>),
-    /// A page was sent as messages, or what could be of it: libucp no longer touches it.
-    Paged(Origin, Page),
+    /// A piece of a page was sent, or could not be: libucp no longer touches it. And its length.
+    Piece(Origin, Arc<Page>, usize),
     /// Open a connection.
     Dial(Box<Dial>),
     /// Nobody waits for this attempt, or for this goodbye, any more.

@@ -11,6 +11,7 @@
 //! | `inbound` | one connection that somebody opened to us |
 //! | `message` | what is sent |
 //! | `moving` | transfers whose bytes are messages |
+//! | `outgoing`, `pieces` | pages on their way as messages, and what of one has come |
 //! | `builder` | settings |
 //! | `error` | what may go wrong |
 //!
@@ -66,6 +67,8 @@ mod mailbox;
 mod message;
 mod moving;
 mod native;
+mod outgoing;
+mod pieces;
 mod thread;
 
 pub use super::tcp::{InboundKey, TcpAddress as UcxAddress};

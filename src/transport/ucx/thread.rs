@@ -13,13 +13,14 @@ use super::mailbox::{Ending, Event};
 use super::message::{Head, Kind};
 use super::moving::Moving;
 use super::native::{Listener, Status, Stranger, Worker};
+use super::outgoing::Outgoing;
 use super::{Counts, Shared};
 use crate::transfer::TransferId;
 use crate::transport::Connected;
 use crate::transport::frame::{Answer, Decoded, Farewell, FrameError, Hello, Verdict};
 use crate::transport::tcp::InboundKey;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -40,6 +41,7 @@ struct Outbound {
     link: Arc<Link>,
     endpoint: Arc<Endpoint>,
     moving: Moving,
+    outgoing: Outgoing,
     /// The attempt, until it has its answer.
     dial: Option<Box<Dial>>,
     /// Its user has no more use for it.
@@ -62,6 +64,8 @@ pub(super) struct Thread {
     closing: Vec<(Closing, After)>,
     /// Accesses that are over, for the owners of the pages; empty where transfers may only have their turn.
     to_tell: HashMap<EndpointKey, Vec<TransferId>>,
+    /// Where pieces of pages may go.
+    to_send: HashSet<EndpointKey>,
     /// Nobody is let in any more.
     refuses: bool,
     timers: BTreeSet<(Instant, EndpointKey)>,
@@ -79,6 +83,7 @@ impl Thread {
             to_close: Vec::new(),
             closing: Vec::new(),
             to_tell: HashMap::new(),
+            to_send: HashSet::new(),
             refuses: false,
             timers: BTreeSet::new(),
             worker,
@@ -99,8 +104,9 @@ impl Thread {
             }
             self.look_at_the_clock();
             self.tell();
+            let sent = self.send_pages();
             self.close();
-            if moved || looked || self.shared.settings.polling {
+            if moved || sent || looked || self.shared.settings.polling {
                 idle = None;
             } else if idle.get_or_insert_with(Instant::now).elapsed() > AWAKE {
                 self.sleep();
@@ -158,7 +164,7 @@ impl Thread {
             Event::Broken(endpoint, status) => self.broke(endpoint, status),
             Event::Failed(of, status) => self.failed(of, status),
             Event::Accessed(access, outcome) => self.accessed(access, outcome),
-            Event::Paged(of, page) => self.paged(of, page),
+            Event::Piece(of, page, len) => self.piece(of, page, len),
             Event::Dial(dial) => self.dial(dial),
             Event::GiveUp(link) => {
                 let found = self.outbound.iter_mut().find(|(_, outbound)| Arc::ptr_eq(&outbound.link, &link));
@@ -226,6 +232,7 @@ impl Thread {
             _ if inbound.knows(head) => inbound.take(head, body, &self.shared),
             _ => Err(Unusable),
         };
+        self.to_send.extend(inbound.outgoing.may_go().then_some(from));
         if taken.is_err() {
             return self.misbehaved(from);
         }
@@ -317,8 +324,15 @@ impl Thread {
         dial.hello.encode(&mut hello);
         let said = endpoint.send(Head::new(Kind::Hello, link.generation, 0), &hello);
         let key = endpoint.key();
-        let outbound =
-            Outbound { link, endpoint, moving: Moving::default(), dial: Some(dial), is_leaving: false, until: None };
+        let outbound = Outbound {
+            link,
+            endpoint,
+            moving: Moving::default(),
+            outgoing: Outgoing::default(),
+            dial: Some(dial),
+            is_leaving: false,
+            until: None,
+        };
         self.outbound.insert(key, outbound);
         if let Err(status) = said {
             self.broke(key, status);
@@ -366,7 +380,9 @@ impl Thread {
             let first = link.end(Some(error.clone()));
             // Who says goodbye still takes what is under way.
             if !matches!(*error, UcxError::SaidGoodbye { .. }) {
-                (0..outbound.moving.broken()).for_each(|_| link.ran());
+                let unsent = outbound.outgoing.give_up();
+                let ended: usize = unsent.into_iter().map(|id| outbound.moving.sent(id)).sum();
+                (0..ended + outbound.moving.broken()).for_each(|_| link.ran());
             }
             if first {
                 link.reporter.report(&*error);
@@ -418,7 +434,7 @@ impl Thread {
 
     fn close(&mut self) {
         while let Some(key) = self.to_close.pop() {
-            if let Some(Inbound { endpoint, serving }) = self.inbound.remove(&key) {
+            if let Some(Inbound { endpoint, serving, .. }) = self.inbound.remove(&key) {
                 self.timers.retain(|(_, of)| *of != key);
                 self.closing.push((endpoint.close(), After::Inbound(Box::new(serving))));
             } else if let Some(mut outbound) = self.outbound.remove(&key) {

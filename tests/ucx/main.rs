@@ -4,8 +4,8 @@
 mod crash;
 mod held_up;
 mod hosts;
+mod killed;
 mod messages;
 mod processes;
 mod resources;
 mod support;
-mod writers;

@@ -2,7 +2,10 @@
 
 use crate::support::*;
 use peerage::transport::ucx::{Ucx, UcxBindError, UcxError};
-use peerage::{CloseReason, DataPlane, ErrorClass, Liveness, ProbeContext, Transport, TransportError};
+use peerage::{
+    Access, CloseReason, DataPlane, ErrorClass, Liveness, Outcome, Post, ProbeContext, Region, TransferKind, Transport,
+    TransportError,
+};
 use std::time::{Duration, Instant};
 
 /// Short ones come at once, long ones are fetched and overtaken.
@@ -91,6 +94,29 @@ fn a_probe_is_answered_and_one_of_a_dead_connection_is_not() {
 }
 
 /// fails if: an inbound connection that breaks stays open here.
+/// Three answers before one large page has gone: a peer that is written to is as alive as another.
+///
+/// fails if: libucp is given all of a page at once.
+#[test]
+fn a_probe_does_not_wait_for_a_page_that_is_on_its_way() {
+    const LEN: usize = 512 << 20;
+    let (a, b) = (ucx("a"), ucx("b"));
+    let connection = dial(&a, &b);
+    let (local, page) = (Region::zeroed(LEN), Region::zeroed(LEN));
+    a.register(&local).unwrap();
+    b.register(&page).unwrap();
+    let grant = b.grants().lend(&name("a"), &page.slice(0..LEN).unwrap(), Access::Write);
+    let (post, transfer) = Post::standalone(TransferKind::Write, local.slice(0..LEN).unwrap(), grant.remote());
+    a.post(&connection, post).unwrap();
+    eventually("it runs", || grant.running() > 0);
+    for _ in 0..3 {
+        let cx = ProbeContext { name: name("b"), generation: generation(), deadline: soon() };
+        assert_eq!(a.probe(&cx, &connection), Liveness::Alive);
+    }
+    assert_eq!(transfer.try_outcome(), None, "the answers waited for the page");
+    assert_eq!(transfer.wait(soon()), Some(Outcome::Done));
+}
+
 #[test]
 fn a_connection_that_is_closed_by_force_ends_on_the_other_side_too() {
     let (a, b) = (ucx("a"), ucx("b"));

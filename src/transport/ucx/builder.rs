@@ -68,9 +68,15 @@ const OURS: [(&str, &str, &str); 2] = [
     ("CM_REUSEADDR", "UCX_TCP_CM_REUSEADDR", "y"),
 ];
 
-/// The same unless pages are moved by put and get. What libucp of 1.13.1 sends over TCP without a copy of its own aborts the
-/// process when the peer is killed meanwhile (`uct_iface.h`, "comp->count > 0").
-const COPIES: [(&str, &str, &str); 1] = [("ZCOPY_THRESH", "UCX_ZCOPY_THRESH", "inf")];
+/// The same unless pages are moved by put and get.
+const COPIES: [(&str, &str, &str); 2] = [
+    // What libucp of 1.13.1 sends over TCP without a copy of its own aborts the process when the peer is killed meanwhile
+    // (`uct_iface.h`, "comp->count > 0").
+    ("ZCOPY_THRESH", "UCX_ZCOPY_THRESH", "inf"),
+    // It copies into pieces of this, and gives the system one at a time: 8 KiB by default, half as fast. What others receive
+    // at most is 64 KiB by default.
+    ("TX_SEG_SIZE", "UCX_TCP_TX_SEG_SIZE", "64k"),
+];
 
 impl UcxBuilder {
     /// What this process is called; peers must dial it by this name. Default: `peerage-<process id>-<incarnation>`.
@@ -82,8 +88,8 @@ impl UcxBuilder {
     /// A setting of libucp, by its name without `UCX_`: `config("TLS", "rc,tcp")`. It goes over what the environment says;
     /// `UCX_` variables count for everything that is not set here. Those that concern listening and connecting have their prefix
     /// in the environment only: `UCX_TCP_CM_REUSEADDR` there is `config("CM_REUSEADDR", …)` here. Default: `CM_REUSEADDR` and
-    /// `USE_MT_MUTEX` are `y`, and `ZCOPY_THRESH` is `inf` where pages are moved by messages, unless the environment says
-    /// otherwise; everything else is libucp's own. libucp refuses a value that
+    /// `USE_MT_MUTEX` are `y`, and where pages are moved by messages `ZCOPY_THRESH` is `inf` and `TX_SEG_SIZE` `64k`, unless the
+    /// environment says otherwise; everything else is libucp's own. libucp refuses a value that
     /// it can't read; a name that it does not know it may take without a word.
     pub fn config(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.config.push((name.into(), value.into()));

@@ -72,6 +72,7 @@ impl Drop for Operation {
         // ord! Release: what libucp touched for the operation, to who closes. Pairs with Acquire in `Closing::is_over`. In no
         //      model: its other half is libucp.
         self.flight.fetch_sub(1, Ordering::Release);
+        // ord! Relaxed: who sees too many naps for a millisecond.
         self.mailbox.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -283,6 +284,8 @@ impl Endpoint {
         flags: u32,
         call: impl FnOnce(&ucp_request_param_t) -> ucs_status_ptr_t,
     ) -> Result<Option<Held>, (Status, Held)> {
+        // ord! Relaxed: `flight` is read when the endpoint has its last owner, who got it over a lock; `under_way` as said in
+        //      `Thread::sleep`.
         self.flight.fetch_add(1, Ordering::Relaxed);
         self.worker.mailbox.under_way.fetch_add(1, Ordering::Relaxed);
         let (of, flight, mailbox) = (self.origin(), self.flight.clone(), self.worker.mailbox.clone());

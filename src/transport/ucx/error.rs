@@ -89,6 +89,17 @@ pub enum UcxError {
         #[source]
         source: io::Error,
     },
+    /// This process has no descriptor or memory left to connect with. Nothing was sent; raise `ulimit -n`, or close something.
+    #[error("nothing left to connect to peer \"{peer}\" at {address} with")]
+    NoDescriptor {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
     /// It is not a loopback address, and [`trust_network`](super::UcxBuilder::trust_network) was not said. Nothing was sent.
     #[error(
         "peer \"{peer}\": {address} is not a loopback address; UCX authenticates nobody, so say trust_network(true) first"
@@ -244,7 +255,8 @@ pub enum UcxError {
 impl TransportError for UcxError {
     fn class(&self) -> ErrorClass {
         match self {
-            UcxError::TooLong { .. }
+            UcxError::NoDescriptor { .. }
+            | UcxError::TooLong { .. }
             | UcxError::Length { .. }
             | UcxError::Register { .. }
             | UcxError::NotRegistered { .. }

@@ -88,6 +88,7 @@ use crate::region::{Region, RegionId};
 use crate::sync::lock;
 use crate::transfer::{Post, TransferId};
 use crate::transport::frame::{Farewell, Hello};
+use crate::transport::tcp::what_the_resolver_lacked;
 use crate::transport::{
     Capabilities, CloseContext, CloseReason, Closed, ConnectContext, Connected, DataPlane, Liveness, ProbeContext,
     Transport,
@@ -110,8 +111,6 @@ use thread::LINGER;
 
 /// How often a connecting thread looks whether it was cancelled.
 const LOOK: Duration = Duration::from_millis(25);
-/// How long a failed attempt waits until what it made is closed.
-const UNDO: Duration = Duration::from_secs(1);
 
 /// A transport over libucp: listens for the processes that connect to us, and connects to others.
 ///
@@ -250,7 +249,7 @@ impl Ucx {
         }
     }
 
-    /// Closes one inbound connection, and tells its dialer first. Does not wait: it is gone from [`inbound`](Self::inbound)
+    /// Closes one inbound connection, and tells its dialer first; nothing, if there is none of this key. Does not wait: it is gone from [`inbound`](Self::inbound)
     /// when it is closed, and what was lent over it is quiesced then.
     pub fn drop_inbound(&self, key: &InboundKey) {
         self.end_inbound(Some(key.clone()), Farewell::Removed);
@@ -275,15 +274,9 @@ impl Ucx {
         to: SocketAddr,
     ) -> Result<Connected<UcxConnection>, UcxError> {
         let (shared, peer) = (&self.shared, cx.name().clone());
-        let (reporter, max) = (cx.reporter().clone(), shared.settings.max_notification);
-        let link = Arc::new(Link::new(
-            peer.clone(),
-            address.clone(),
-            cx.generation(),
-            reporter,
-            shared.settings.one_sided,
-            max,
-        ));
+        let reporter = cx.reporter().clone();
+        let link =
+            Arc::new(Link::new(peer.clone(), address.clone(), cx.generation(), reporter, shared.settings.one_sided));
         let (done, outcome) = mpsc::sync_channel(1);
         let hello = Hello {
             name: shared.name.clone(),
@@ -309,9 +302,7 @@ impl Ucx {
         };
         // What was made just in time is closed when it is dropped.
         drop(outcome);
-        shared.mailbox.put(Event::GiveUp(link.clone()));
-        let end = Instant::now() + UNDO;
-        link.wait_closed(|| end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()));
+        link.give_up(&shared.mailbox);
         Err(error)
     }
 }
@@ -357,7 +348,14 @@ impl Transport for Ucx {
                 other => return other,
             }
         }
-        Err(last.unwrap_or_else(|| unresolvable(&peer, &address, io::ErrorKind::NotFound.into())))
+        match last {
+            // libucp has no status of its own for it, and every peer would be blamed.
+            Some(_) if let Some(source) = what_the_resolver_lacked() => {
+                Err(UcxError::NoDescriptor { peer, address, source })
+            }
+            Some(error) => Err(error),
+            None => Err(unresolvable(&peer, &address, io::ErrorKind::NotFound.into())),
+        }
     }
 
     /// Tells the peer why, and waits for it to have what was sent, for a second at most, then closes by force. A connection
@@ -399,7 +397,11 @@ impl Transport for Ucx {
 }
 
 fn unresolvable(peer: &PeerName, address: &Arc<str>, source: io::Error) -> UcxError {
-    UcxError::Unresolvable { peer: peer.clone(), address: address.clone(), source }
+    let (peer, address) = (peer.clone(), address.clone());
+    match what_the_resolver_lacked() {
+        Some(source) => UcxError::NoDescriptor { peer, address, source },
+        None => UcxError::Unresolvable { peer, address, source },
+    }
 }
 
 impl DataPlane for Ucx {

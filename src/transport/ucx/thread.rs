@@ -57,7 +57,7 @@ enum After {
 
 pub(super) struct Thread {
     shared: Arc<Shared>,
-    listener: Option<Listener>,
+    listener: Listener,
     outbound: HashMap<EndpointKey, Outbound>,
     inbound: HashMap<EndpointKey, Inbound>,
     to_close: Vec<EndpointKey>,
@@ -77,7 +77,7 @@ impl Thread {
     pub(super) fn new(shared: Arc<Shared>, worker: Arc<Worker>, listener: Listener) -> Self {
         Thread {
             shared,
-            listener: Some(listener),
+            listener,
             outbound: HashMap::new(),
             inbound: HashMap::new(),
             to_close: Vec::new(),
@@ -121,6 +121,8 @@ impl Thread {
             return;
         }
         let timer = self.timers.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
+        // ord! Relaxed: read after `falls_asleep`. What was counted before that, the mailbox's lock shows; who counts later takes
+        //      the same lock when it rings, sees that the thread sleeps, and wakes it.
         let busy = mailbox.under_way.load(Ordering::Relaxed) > 0 || !self.closing.is_empty();
         let nap = match self.worker.arm() {
             Ok(true) if !busy => timer,
@@ -201,12 +203,8 @@ impl Thread {
     }
 
     fn accept(&mut self, stranger: Stranger) {
-        let Some(listener) = &self.listener else { return };
-        if self.refuses {
-            return listener.reject(stranger);
-        }
-        if self.inbound.len() >= self.shared.settings.max_inbound + STRANGERS {
-            return listener.reject(stranger);
+        if self.refuses || self.inbound.len() >= self.shared.settings.max_inbound + STRANGERS {
+            return self.listener.reject(stranger);
         }
         if let Ok(endpoint) = Endpoint::accept(&self.worker, stranger) {
             let (key, inbound) = (endpoint.key(), Inbound::new(endpoint, &self.shared));
@@ -276,9 +274,8 @@ impl Thread {
             if let Some(dial) = outbound.dial.take() {
                 let connected = welcomed(&link, body).map(|answer| {
                     let max = self.shared.settings.max_notification.min(answer.max_notification as usize);
-                    link.max_notification.store(max, Ordering::Relaxed);
                     let endpoint = outbound.endpoint.clone();
-                    let connection = UcxConnection::new(link, endpoint, self.shared.mailbox.clone());
+                    let connection = UcxConnection::new(link, endpoint, max, self.shared.mailbox.clone());
                     Connected { connection, incarnation: Some(answer.incarnation) }
                 });
                 let failed = connected.is_err();
@@ -508,9 +505,7 @@ impl Thread {
     /// An event that comes too late to be looked at.
     fn take_back(&mut self, event: Event) {
         match event {
-            Event::Stranger(stranger) => {
-                self.listener.as_ref().inspect(|listener| listener.reject(stranger));
-            }
+            Event::Stranger(stranger) => self.listener.reject(stranger),
             Event::Announced(_, _, parked, _) => parked.refuse(&self.worker),
             Event::Accessed(access, outcome) => self.accessed(access, outcome),
             Event::Close(link, endpoint, _) => self.leave(link, endpoint, Ending::Now),

@@ -10,6 +10,7 @@
 //! | `inbound` | one connection that somebody opened to us |
 //! | `message` | what is sent |
 //! | `moving` | transfers whose bytes are messages |
+//! | `exit` | the end of the process |
 //! | `builder` | settings |
 //! | `error` | what may go wrong |
 //!
@@ -57,6 +58,7 @@
 mod builder;
 mod endpoint;
 mod error;
+mod exit;
 mod inbound;
 mod link;
 mod mailbox;
@@ -86,6 +88,7 @@ use crate::transport::{
     Transport,
 };
 use builder::Settings;
+use exit::Door;
 use inbound::Registry;
 use link::{Dial, Link};
 use mailbox::{Ending, Event, Mailbox};
@@ -134,6 +137,7 @@ struct Shared {
     registered: Mutex<HashMap<RegionId, Arc<Mapped>>>,
     mailbox: Arc<Mailbox>,
     context: Arc<Context>,
+    door: Arc<Door>,
 }
 
 impl Shared {
@@ -441,8 +445,8 @@ impl DataPlane for Ucx {
 
 impl Drop for Ucx {
     fn drop(&mut self) {
-        if !self.shared.process.is_this() {
-            // Everything native of it is the parent's.
+        if !self.shared.process.is_this() || exit::has_begun() {
+            // Everything native of it is the parent's, or no longer there to be closed.
             std::mem::forget(self.shared.clone());
             return;
         }

@@ -20,8 +20,8 @@ use crate::transport::frame::{Answer, Decoded, Farewell, FrameError, Hello, Verd
 use crate::transport::tcp::InboundKey;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How long a goodbye waits for the peer.
@@ -84,7 +84,9 @@ impl Thread {
 
     pub(super) fn run(mut self) {
         let mut events = Vec::new();
+        let door = self.shared.door.clone();
         loop {
+            let inside = door.enter();
             let moved = self.worker.progress();
             self.shared.mailbox.take(&mut events);
             let looked = !events.is_empty();
@@ -98,12 +100,12 @@ impl Thread {
             self.tell();
             self.close();
             if !moved && !looked && !self.shared.settings.polling {
-                self.sleep();
+                self.sleep(inside);
             }
         }
     }
 
-    fn sleep(&self) {
+    fn sleep(&self, inside: MutexGuard<'_, ()>) {
         let mailbox = &self.shared.mailbox;
         // Before libucp is armed: who hands it an operation from here on rings.
         if !mailbox.falls_asleep() {
@@ -117,6 +119,7 @@ impl Thread {
             Ok(false) => Some(Duration::ZERO),
             Err(_) => Some(NAP),
         };
+        drop(inside);
         let mut rang = false;
         if nap != Some(Duration::ZERO) {
             let nap = nap.and_then(|nap| Timespec::try_from(nap).ok());

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The `Ucx` transport over the system's libucp: lints, its own tests, every transport's specification over it, failover.
+# The `Ucx` transport over the system's libucp: lints, its own tests, every transport's specification over it, plans of process
+# faults, failover.
 #   ci/ucx.sh             a few minutes
 #   ci/ucx.sh --tests     without the failover runs: what CI has time for
 #   ci/ucx.sh --proof     also 20 runs of 10 s of the crash test, there and with UCX 1.22, and 1,000 kills and restarts
@@ -22,6 +23,8 @@ cargo test --features ucx --lib ucx
 # One test at a time: they have several workers in a process, which libucs does not bear well (docs::limitations).
 cargo test --features ucx --test ucx -- --test-threads 1
 cargo test --features ucx --test spec over_ucx -- --test-threads 1
+# Half a minute. Those that are SKIPPED say why.
+cargo test --features ucx --test faults over_ucx -- --test-threads 1
 [ "$asked" != --tests ] || exit 0
 cargo build --features ucx --example pd_failover # which the next one runs
 cargo test --features ucx --test pd_failover over_ucx

@@ -34,6 +34,12 @@
 //!   used only where both sides say `one_sided`. It is a setting because libucp of 1.13 does not say what its devices can do.
 //! - **`Ucx` binds to the devices that are up.** libucp looks for devices when the transport is made; a process that starts while
 //!   its link is down is not reached after it is up again, until it is started anew.
+//! - **A peer that dies while a connect is under way may take a process along** that reaches it over libuct's TCP, once in some
+//!   thousands: libuct of UCX 1.13.1 forgets that such an endpoint has failed, and aborts (`tcp_ep.c`, under
+//!   `uct_tcp_ep_destroy_progress`). Who dials and who is dialled may be hit; nothing that is called from outside prevents it.
+//! - **A process should drop its `Ucx` before it exits.** libucs takes itself down in `exit`, while threads run, and aborts if one
+//!   of them is in it. The transport's thread is kept out from there on; libucs of UCX 1.13.1 has a thread of its own, which may
+//!   still be hit, once in some thousands.
 //!
 //! # About what is in use
 //!

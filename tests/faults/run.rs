@@ -7,6 +7,7 @@ use crate::plan::{Act, Direction, Plan, Row, SURVIVOR, Sign, Step, When, Where};
 use crate::process::{News, Process, Source};
 use crate::proxy::Proxy;
 use crate::transport::Over;
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -120,6 +121,11 @@ impl<'a> Run<'a> {
         for nth in self.living() {
             let left = self.nodes[nth].left.as_deref().unwrap_or_default();
             assert_eq!(left, "", "{}: shut down, but not clean", self.nodes[nth].name);
+        }
+        self.wait("all have ended", |run| run.living().all(|nth| run.nodes[nth].ended().is_some()));
+        for nth in self.living() {
+            let (name, ended) = (&self.nodes[nth].name, self.nodes[nth].ended());
+            assert!(ended.is_some_and(|it| it.exit_status() == Some(0)), "{name}: shut down, but ended with {ended:?}");
         }
     }
 
@@ -333,6 +339,13 @@ impl<'a> Run<'a> {
 impl Node {
     pub(crate) fn pid(&self) -> u32 {
         self.process.as_ref().expect("it lives").pid()
+    }
+
+    /// `None`: it runs. Its process is not waited for, so its id stays its own.
+    fn ended(&self) -> Option<WaitIdStatus> {
+        let pid = Pid::from_raw(self.pid() as i32).expect("a process's id is not 0");
+        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(pid), how).expect("it is our child")
     }
 
     /// What it says of a peer that it has.

@@ -2,6 +2,7 @@
 #![cfg(not(peerage_loom))]
 
 mod crash;
+mod exits;
 mod held_up;
 mod hosts;
 mod killed;

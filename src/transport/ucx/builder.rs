@@ -1,6 +1,7 @@
 //! Settings of a `Ucx`, and how it is made.
 
 use super::error::UcxBindError;
+use super::exit::Door;
 use super::inbound::Registry;
 use super::mailbox::Mailbox;
 use super::native::{Context, Listener, Worker};
@@ -176,7 +177,8 @@ impl UcxBuilder {
     ///   another port.
     /// - [`UcxBindError::NotLoopback`]: say [`trust_network`](Self::trust_network), if that is so.
     /// - [`UcxBindError::Configuration`], [`UcxBindError::Worker`]: libucp takes a setting not, or can't serve several threads.
-    /// - [`UcxBindError::Thread`], [`UcxBindError::Fork`]: the operating system gave no thread, or no memory to notice forks.
+    /// - [`UcxBindError::Thread`], [`UcxBindError::Fork`], [`UcxBindError::Exit`]: the operating system gave no thread, or no memory
+    ///   to notice forks or the process's end.
     pub fn bind(self, address: impl ToSocketAddrs) -> Result<Ucx, UcxBindError> {
         let UcxBuilder { name, clock, config, settings } = self;
         let within = |limit: &'static str, given: usize, max: usize| match given {
@@ -195,6 +197,7 @@ impl UcxBuilder {
             return Err(UcxBindError::NotLoopback { address });
         }
         fork::watch().map_err(UcxBindError::Fork)?;
+        let door = Door::new().map_err(UcxBindError::Exit)?;
         let is_free = |(_, variable, _): &(&str, &str, &str)| std::env::var_os(variable).is_none();
         let named = |(setting, _, value): (&str, &str, &str)| (setting.to_owned(), value.to_owned());
         let copies = COPIES.into_iter().filter(|_| !settings.one_sided);
@@ -224,6 +227,7 @@ impl UcxBuilder {
             mailbox,
             context,
             settings,
+            door,
         });
         let thread = Thread::new(shared.clone(), worker, listener);
         let thread = std::thread::Builder::new().name("peerage-ucx".into()).spawn(move || thread.run());

@@ -72,6 +72,9 @@ pub enum UcxBindError {
     /// The operating system gave no memory to notice forks.
     #[error("forks can't be noticed")]
     Fork(#[source] io::Error),
+    /// The operating system gave no memory to notice the end of the process.
+    #[error("the end of the process can't be noticed")]
+    Exit(#[source] io::Error),
 }
 
 /// Why a call of the `Ucx` transport failed.

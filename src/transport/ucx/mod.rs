@@ -12,6 +12,7 @@
 //! | `message` | what is sent |
 //! | `moving` | transfers whose bytes are messages |
 //! | `outgoing`, `pieces` | pages on their way as messages, and what of one has come |
+//! | `exit` | the end of the process |
 //! | `builder` | settings |
 //! | `error` | what may go wrong |
 //!
@@ -61,6 +62,7 @@
 mod builder;
 mod endpoint;
 mod error;
+mod exit;
 mod inbound;
 mod link;
 mod mailbox;
@@ -94,6 +96,7 @@ use crate::transport::{
     Transport,
 };
 use builder::Settings;
+use exit::Door;
 use inbound::Registry;
 use link::{Dial, Link};
 use mailbox::{Ending, Event, Mailbox};
@@ -141,6 +144,7 @@ struct Shared {
     registered: Mutex<HashMap<RegionId, Arc<Mapped>>>,
     mailbox: Arc<Mailbox>,
     context: Arc<Context>,
+    door: Arc<Door>,
 }
 
 impl Shared {
@@ -451,8 +455,8 @@ impl DataPlane for Ucx {
 
 impl Drop for Ucx {
     fn drop(&mut self) {
-        if !self.shared.process.is_this() {
-            // Everything native of it is the parent's.
+        if !self.shared.process.is_this() || exit::has_begun() {
+            // Everything native of it is the parent's, or no longer there to be closed.
             std::mem::forget(self.shared.clone());
             return;
         }

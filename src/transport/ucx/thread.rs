@@ -21,8 +21,8 @@ use crate::transport::frame::{Answer, Decoded, Farewell, FrameError, Hello, Verd
 use crate::transport::tcp::InboundKey;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How long a goodbye waits for the peer.
@@ -92,7 +92,9 @@ impl Thread {
 
     pub(super) fn run(mut self) {
         let (mut events, mut idle) = (Vec::new(), None);
+        let door = self.shared.door.clone();
         loop {
+            let inside = door.enter();
             let moved = self.worker.progress();
             self.shared.mailbox.take(&mut events);
             let looked = !events.is_empty();
@@ -109,12 +111,12 @@ impl Thread {
             if moved || sent || looked || self.shared.settings.polling {
                 idle = None;
             } else if idle.get_or_insert_with(Instant::now).elapsed() > AWAKE {
-                self.sleep();
+                self.sleep(inside);
             }
         }
     }
 
-    fn sleep(&self) {
+    fn sleep(&self, inside: MutexGuard<'_, ()>) {
         let mailbox = &self.shared.mailbox;
         // Before libucp is armed: who hands it an operation from here on rings.
         if !mailbox.falls_asleep() {
@@ -130,6 +132,7 @@ impl Thread {
             Ok(false) => Some(Duration::ZERO),
             Err(_) => Some(NAP),
         };
+        drop(inside);
         let mut rang = false;
         if nap != Some(Duration::ZERO) {
             let nap = nap.and_then(|nap| Timespec::try_from(nap).ok());

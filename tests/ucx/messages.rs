@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 #[test]
 fn messages_of_all_lengths_come_whole_and_in_order() {
     const MAX: usize = 1 << 20;
-    let builder = |called| Ucx::builder().name(name(called)).max_notification(MAX);
-    let (a, b) = (builder("a").bind("127.0.0.1:0").unwrap(), builder("b").bind("127.0.0.1:0").unwrap());
+    let large = |called| builder().name(name(called)).max_notification(MAX).bind("127.0.0.1:0").unwrap();
+    let (a, b) = (large("a"), large("b"));
     let connection = dial(&a, &b);
     let lens = [0, 1, MAX, 8, 200, 8192, 65_536, 3, 300_000, 0, 5, MAX - 1, 17];
     for round in 0..8_u8 {
@@ -139,7 +139,7 @@ fn who_ends_first_gets_its_port_back_at_once_and_is_reached_there() {
         drop(b);
         eventually("the end is seen", || a.notify(&connection, b"late").is_err());
         disconnect(&a, connection, CloseReason::Failed);
-        b = Ucx::builder().name(name("b")).bind(addr).unwrap();
+        b = builder().name(name("b")).bind(addr).unwrap();
     }
     let connection = dial(&a, &b);
     a.notify(&connection, b"again").unwrap();
@@ -151,7 +151,7 @@ fn who_ends_first_gets_its_port_back_at_once_and_is_reached_there() {
 #[test]
 fn a_dialer_may_have_for_ever_to_say_who_it_is() {
     let a = ucx("a");
-    let b = Ucx::builder().name(name("b")).handshake_timeout(Duration::MAX).bind("127.0.0.1:0").unwrap();
+    let b = builder().name(name("b")).handshake_timeout(Duration::MAX).bind("127.0.0.1:0").unwrap();
     let connection = dial(&a, &b);
     a.notify(&connection, b"hello").unwrap();
     assert_eq!(b.inbox().recv(soon()).unwrap().bytes, b"hello");
@@ -161,7 +161,7 @@ fn a_dialer_may_have_for_ever_to_say_who_it_is() {
 #[test]
 fn a_connect_waits_as_long_as_the_acceptor_was_told_to_delay() {
     let delay = Duration::from_millis(80);
-    let (a, b) = (ucx("a"), Ucx::builder().name(name("b")).accept_delay(delay).bind("127.0.0.1:0").unwrap());
+    let (a, b) = (ucx("a"), builder().name(name("b")).accept_delay(delay).bind("127.0.0.1:0").unwrap());
     let start = Instant::now();
     disconnect(&a, dial(&a, &b), CloseReason::Removed);
     assert!(start.elapsed() >= delay);
@@ -170,7 +170,7 @@ fn a_connect_waits_as_long_as_the_acceptor_was_told_to_delay() {
 /// fails if: the thread that serves everybody sleeps for the delay, or adds it to a moment as it was given.
 #[test]
 fn who_delays_an_acceptance_for_ever_goes_on_meanwhile() {
-    let (a, slow) = (ucx("a"), Ucx::builder().name(name("b")).accept_delay(Duration::MAX).bind("127.0.0.1:0").unwrap());
+    let (a, slow) = (ucx("a"), builder().name(name("b")).accept_delay(Duration::MAX).bind("127.0.0.1:0").unwrap());
     let at = slow.local_addr();
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| try_dial(&a, "b", at));
@@ -218,17 +218,17 @@ fn a_message_of_a_connection_that_was_replaced_is_dropped_also_when_the_newer_on
 
 #[test]
 fn a_setting_that_libucp_does_not_take_and_a_network_that_is_not_trusted_are_refused() {
-    let error = Ucx::builder().config("MAX_RNDV_LANES", "many").bind("127.0.0.1:0").unwrap_err();
+    let error = builder().config("MAX_RNDV_LANES", "many").bind("127.0.0.1:0").unwrap_err();
     assert!(matches!(error, UcxBindError::Configuration { .. }), "{error:?}");
-    let error = Ucx::builder().config("NO_NAME\0", "x").bind("127.0.0.1:0").unwrap_err();
+    let error = builder().config("NO_NAME\0", "x").bind("127.0.0.1:0").unwrap_err();
     assert!(matches!(error, UcxBindError::Configuration { .. }), "{error:?}");
-    let error = Ucx::builder().config("TLS", "no_such_device").bind("127.0.0.1:0").unwrap_err();
+    let error = builder().config("TLS", "no_such_device").bind("127.0.0.1:0").unwrap_err();
     assert!(matches!(error, UcxBindError::Configuration { .. }), "{error:?}");
     let error = Ucx::bind("0.0.0.0:0").unwrap_err();
     assert!(matches!(error, UcxBindError::NotLoopback { .. }), "{error:?}");
     let taken = ucx("a");
     let error = Ucx::bind(taken.local_addr()).unwrap_err();
     assert!(matches!(error, UcxBindError::Listen { .. }), "{error:?}");
-    let error = Ucx::builder().handshake_timeout(Duration::ZERO).bind("127.0.0.1:0").unwrap_err();
+    let error = builder().handshake_timeout(Duration::ZERO).bind("127.0.0.1:0").unwrap_err();
     assert!(matches!(error, UcxBindError::NoTimeForHandshakes), "{error:?}");
 }

@@ -61,6 +61,12 @@ fn a_stopped_peer_raises_no_error_and_a_probe_finds_it() {
     assert_eq!(probe(LONG), Liveness::Alive);
     let pid = Pid::from_child(&served.child);
     kill_process(pid, Signal::STOP).unwrap();
+    // Each of its threads stops when it hears of it.
+    let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.unwrap().path().join("stat")).is_ok_and(|stat| stat.contains(") T "))
+    };
+    let tasks = format!("/proc/{}/task", served.child.id());
+    eventually("it is stopped", || std::fs::read_dir(&tasks).unwrap().all(is_stopped));
     assert_eq!(probe(Duration::from_millis(500)), Liveness::Dead);
     kill_process(pid, Signal::CONT).unwrap();
     assert_eq!(probe(LONG), Liveness::Alive, "it was only stopped");

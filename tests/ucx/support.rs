@@ -1,11 +1,12 @@
 //! Processes that serve, names, and waits that are generous and never timed.
 
-use peerage::transport::ucx::{Ucx, UcxConnection, UcxError};
+use peerage::transport::ucx::{Ucx, UcxBuilder, UcxConnection, UcxError};
 use peerage::{CloseContext, CloseReason, Closed, ConnectContext, DataPlane, Generation, PeerName, Transport};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Long enough for anything that happens at all on a busy machine.
@@ -26,8 +27,24 @@ pub(crate) fn generation() -> Generation {
     Generation(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
+/// libucs does not bear the workers of several tests in a process (docs::limitations): each has the process for itself, from its
+/// first transport until its thread ends.
+fn turn() {
+    static TURN: Mutex<()> = Mutex::new(());
+    thread_local! {
+        static MINE: MutexGuard<'static, ()> = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    }
+    MINE.with(|_| ());
+}
+
+/// All transports of these tests are made by it.
+pub(crate) fn builder() -> UcxBuilder {
+    turn();
+    Ucx::builder()
+}
+
 pub(crate) fn ucx(called: &str) -> Ucx {
-    Ucx::builder().name(name(called)).bind("127.0.0.1:0").unwrap()
+    builder().name(name(called)).bind("127.0.0.1:0").unwrap()
 }
 
 pub(crate) fn try_dial(from: &Ucx, called: &str, to: SocketAddr) -> Result<UcxConnection, UcxError> {
@@ -138,7 +155,7 @@ fn serves() {
     let Ok(serves) = std::env::var(SERVES) else { return };
     let (called, addr) = serves.split_once(' ').unwrap();
     let addr: SocketAddr = addr.parse().unwrap();
-    let ucx = Ucx::builder().name(name(called)).trust_network(!addr.ip().is_loopback()).bind(addr).unwrap();
+    let ucx = builder().name(name(called)).trust_network(!addr.ip().is_loopback()).bind(addr).unwrap();
     println!("listens at {}", ucx.local_addr());
     let messages = AtomicU64::new(0);
     std::thread::scope(|scope| {

@@ -69,8 +69,8 @@ struct Operation {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        // ord! Release: what libucp touched for the operation, to who closes. Pairs with Acquire in `Closing::is_over`. In no
-        //      model: its other half is libucp.
+        // ord! Release: what libucp touched for the operation, to who closes. Pairs with Acquire in `Closing::is_over`. No
+        //      model looks: its other half is libucp.
         self.flight.fetch_sub(1, Ordering::Release);
         // ord! Relaxed: who sees too many naps for a millisecond.
         self.mailbox.under_way.fetch_sub(1, Ordering::Relaxed);

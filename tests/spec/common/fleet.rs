@@ -152,14 +152,26 @@ mod over_ucx {
     use crate::common::eventually;
     use peerage::transport::ucx::{Ucx, UcxAddress};
     use std::net::SocketAddr;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
 
     /// Over the system's libucp, with the devices it chooses or with one; with pages as messages or by put and get.
     pub(crate) struct OverUcx<const TCP_ONLY: bool, const ONE_SIDED: bool> {
         remotes: Vec<(String, SocketAddr, Option<Ucx>)>,
     }
 
+    /// libucs does not bear the workers of several tests in a process (docs::limitations): each has the process for itself, from its
+    /// first transport until its thread ends.
+    fn turn() {
+        static TURN: Mutex<()> = Mutex::new(());
+        thread_local! {
+            static MINE: MutexGuard<'static, ()> = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+        MINE.with(|_| ());
+    }
+
     impl<const TCP_ONLY: bool, const ONE_SIDED: bool> OverUcx<TCP_ONLY, ONE_SIDED> {
         fn ucx(name: &str, at: SocketAddr) -> Option<Ucx> {
+            turn();
             let builder = Ucx::builder().name(name.try_into().unwrap()).one_sided(ONE_SIDED);
             if TCP_ONLY { builder.config("TLS", "tcp").bind(at).ok() } else { builder.bind(at).ok() }
         }

@@ -1,6 +1,7 @@
 //! A process that exits while its transport works, and does not shut it down.
 
 use crate::support::*;
+use peerage::transport::ucx::Ucx;
 use std::path::PathBuf;
 
 const EXITS: &str = "PEERAGE_TEST_EXITS";
@@ -31,6 +32,6 @@ fn the_thread_is_kept_out_of_libucp_once_the_process_exits() {
     }
     // SAFETY: it is code of this program, and a panic in it aborts.
     assert_eq!(unsafe { libc::atexit(looks) }, 0);
-    let _ucx = builder().polling(true).bind("127.0.0.1:0").unwrap();
+    let _ucx = Ucx::builder().polling(true).bind("127.0.0.1:0").unwrap();
     std::process::exit(CODE);
 }

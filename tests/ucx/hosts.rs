@@ -125,7 +125,7 @@ fn run(program: &str, args: &[&str]) {
 }
 
 fn table(at: SocketAddr) -> PeerTable<Ucx> {
-    let ucx = builder().name(name(NAMES[HERE])).trust_network(true).bind(at).unwrap();
+    let ucx = Ucx::builder().name(name(NAMES[HERE])).trust_network(true).bind(at).unwrap();
     let short = Duration::from_millis(50);
     let backoff = Backoff { base: short, cap: 10 * short, ..Backoff::default() };
     let heartbeat = Heartbeat { interval: Duration::from_millis(300), dead_after: Duration::from_secs(1) };

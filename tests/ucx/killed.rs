@@ -1,6 +1,7 @@
 //! A process that is killed while it writes and reads pages of ours, and sends us messages.
 
 use crate::support::*;
+use peerage::transport::ucx::Ucx;
 use peerage::{Access, ConnectContext, DataPlane, Post, Region, RemoteSlice, TransferKind, Transport};
 use std::time::Duration;
 
@@ -62,7 +63,7 @@ fn borrows() {
     };
     let to_write = remote().unwrap();
     let all = [Some((TransferKind::Write, to_write)), remote().map(|remote| (TransferKind::Read, remote))];
-    let ucx = builder().name(name("borrower")).bind("127.0.0.1:0").unwrap();
+    let ucx = Ucx::builder().name(name("borrower")).bind("127.0.0.1:0").unwrap();
     let cx = ConnectContext::standalone(name("here"), generation(), soon());
     let connection = ucx.connect(&cx, &addr.into()).unwrap().connection;
     let len = to_write.len as usize;

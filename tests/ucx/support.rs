@@ -1,12 +1,14 @@
 //! Processes that serve, names, and waits that are generous and never timed.
 
-use peerage::transport::ucx::{Ucx, UcxBuilder, UcxConnection, UcxError};
+#[path = "../spec/common/elsewhere.rs"]
+mod elsewhere;
+
+use peerage::transport::ucx::{Ucx, UcxConnection, UcxError};
 use peerage::{CloseContext, CloseReason, Closed, ConnectContext, DataPlane, Generation, PeerName, Transport};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Long enough for anything that happens at all on a busy machine.
@@ -27,24 +29,8 @@ pub(crate) fn generation() -> Generation {
     Generation(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// libucs does not bear the workers of several tests in a process (docs::limitations): each has the process for itself, from its
-/// first transport until its thread ends.
-fn turn() {
-    static TURN: Mutex<()> = Mutex::new(());
-    thread_local! {
-        static MINE: MutexGuard<'static, ()> = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    }
-    MINE.with(|_| ());
-}
-
-/// All transports of these tests are made by it.
-pub(crate) fn builder() -> UcxBuilder {
-    turn();
-    Ucx::builder()
-}
-
 pub(crate) fn ucx(called: &str) -> Ucx {
-    builder().name(name(called)).bind("127.0.0.1:0").unwrap()
+    Ucx::builder().name(name(called)).bind("127.0.0.1:0").unwrap()
 }
 
 pub(crate) fn try_dial(from: &Ucx, called: &str, to: SocketAddr) -> Result<UcxConnection, UcxError> {
@@ -78,9 +64,14 @@ pub(crate) fn alone(test: &str, body: impl FnOnce()) {
     if std::env::var(ALONE).as_deref() == Ok(test) {
         return body();
     }
-    let mut command = this_binary(test);
-    let ended = command.env(ALONE, test).status().unwrap();
+    let ended = this_binary(test).env(ALONE, test).status().unwrap();
     assert!(ended.success(), "{test}: {ended}");
+}
+
+/// For a test that has several transports. `true`: another process has run it.
+pub(crate) fn elsewhere<T>(_test: T) -> bool {
+    let test = std::any::type_name::<T>();
+    elsewhere::elsewhere(test.split_once("::").expect("the crate comes first").1)
 }
 
 pub(crate) fn this_binary(test: &str) -> Command {
@@ -155,7 +146,7 @@ fn serves() {
     let Ok(serves) = std::env::var(SERVES) else { return };
     let (called, addr) = serves.split_once(' ').unwrap();
     let addr: SocketAddr = addr.parse().unwrap();
-    let ucx = builder().name(name(called)).trust_network(!addr.ip().is_loopback()).bind(addr).unwrap();
+    let ucx = Ucx::builder().name(name(called)).trust_network(!addr.ip().is_loopback()).bind(addr).unwrap();
     println!("listens at {}", ucx.local_addr());
     let messages = AtomicU64::new(0);
     std::thread::scope(|scope| {

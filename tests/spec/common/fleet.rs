@@ -144,34 +144,31 @@ mod over_tcp {
 }
 
 #[cfg(feature = "ucx")]
-pub(crate) use over_ucx::OverUcx;
+pub(crate) use over_ucx::{OverUcx, alone};
 
 #[cfg(feature = "ucx")]
 mod over_ucx {
     use super::Fleet;
+    use crate::common::elsewhere::elsewhere;
     use crate::common::eventually;
     use peerage::transport::ucx::{Ucx, UcxAddress};
     use std::net::SocketAddr;
-    use std::sync::{Mutex, MutexGuard, PoisonError};
 
     /// Over the system's libucp, with the devices it chooses or with one; with pages as messages or by put and get.
     pub(crate) struct OverUcx<const TCP_ONLY: bool, const ONE_SIDED: bool> {
         remotes: Vec<(String, SocketAddr, Option<Ucx>)>,
     }
 
-    /// libucs does not bear the workers of several tests in a process (docs::limitations): each has the process for itself, from its
-    /// first transport until its thread ends.
-    fn turn() {
-        static TURN: Mutex<()> = Mutex::new(());
-        thread_local! {
-            static MINE: MutexGuard<'static, ()> = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Runs a test in a process of its own.
+    pub(crate) fn alone(test: &str, body: fn()) {
+        let (_, test) = test.split_once("::").expect("the crate comes first");
+        if !elsewhere(test) {
+            body();
         }
-        MINE.with(|_| ());
     }
 
     impl<const TCP_ONLY: bool, const ONE_SIDED: bool> OverUcx<TCP_ONLY, ONE_SIDED> {
         fn ucx(name: &str, at: SocketAddr) -> Option<Ucx> {
-            turn();
             let builder = Ucx::builder().name(name.try_into().unwrap()).one_sided(ONE_SIDED);
             if TCP_ONLY { builder.config("TLS", "tcp").bind(at).ok() } else { builder.bind(at).ok() }
         }
@@ -231,15 +228,24 @@ macro_rules! with_transports {
         }
         #[cfg(feature = "ucx")]
         mod over_ucx {
-            $(#[test] fn $test() { super::$test::<crate::common::OverUcx<false, false>>() })+
+            $(#[test] fn $test() {
+                let test = concat!(module_path!(), "::", stringify!($test));
+                crate::common::alone(test, super::$test::<crate::common::OverUcx<false, false>>);
+            })+
         }
         #[cfg(feature = "ucx")]
         mod over_ucx_tcp {
-            $(#[test] fn $test() { super::$test::<crate::common::OverUcx<true, false>>() })+
+            $(#[test] fn $test() {
+                let test = concat!(module_path!(), "::", stringify!($test));
+                crate::common::alone(test, super::$test::<crate::common::OverUcx<true, false>>);
+            })+
         }
         #[cfg(feature = "ucx")]
         mod over_ucx_one_sided {
-            $(#[test] fn $test() { super::$test::<crate::common::OverUcx<false, true>>() })+
+            $(#[test] fn $test() {
+                let test = concat!(module_path!(), "::", stringify!($test));
+                crate::common::alone(test, super::$test::<crate::common::OverUcx<false, true>>);
+            })+
         }
     };
 }

@@ -12,6 +12,8 @@ mod counting;
 mod crossed;
 #[cfg(feature = "tcp")]
 pub mod frame;
+#[cfg(feature = "tcp")]
+mod limits;
 pub mod memory;
 mod stages;
 #[cfg(feature = "tcp")]

@@ -105,7 +105,6 @@ fn a_probe_is_answered_and_one_of_a_dead_connection_is_not() {
     assert_eq!(error.class(), ErrorClass::PeerBroken, "{error:?}");
 }
 
-/// fails if: an inbound connection that breaks stays open here.
 /// Three answers before one large page has gone: a peer that is written to is as alive as another.
 ///
 /// fails if: libucp is given all of a page at once.
@@ -132,6 +131,7 @@ fn a_probe_does_not_wait_for_a_page_that_is_on_its_way() {
     assert_eq!(transfer.wait(soon()), Some(Outcome::Done));
 }
 
+/// fails if: an inbound connection that breaks stays open here.
 #[test]
 fn a_connection_that_is_closed_by_force_ends_on_the_other_side_too() {
     if elsewhere(a_connection_that_is_closed_by_force_ends_on_the_other_side_too) {

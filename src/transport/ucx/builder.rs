@@ -13,14 +13,12 @@ use crate::fork::{self, Own, Process};
 use crate::grant::GrantBook;
 use crate::inbox::Inbox;
 use crate::name::{Incarnation, PeerName};
+use crate::transport::limits::{MAX_NOTIFICATION, nameless};
 use std::io;
 use std::net::ToSocketAddrs;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// The most that one notification may ever carry.
-const MAX_NOTIFICATION: usize = 16 * 1024 * 1024;
 
 /// Settings of a [`Ucx`]. [`bind`](Self::bind) makes it.
 #[derive(Debug, Default)]
@@ -210,10 +208,7 @@ impl UcxBuilder {
         let listener = Listener::new(&worker, address);
         let (listener, local_addr) = listener.map_err(|status| UcxBindError::Listen { address, status })?;
         let incarnation = Incarnation::random();
-        let name = name.unwrap_or_else(|| {
-            PeerName::new(&format!("peerage-{}-{incarnation}", std::process::id()))
-                .expect("digits and dashes, 40 bytes")
-        });
+        let name = name.unwrap_or_else(|| nameless(incarnation));
         let shared = Arc::new(Shared {
             process: Process::this(),
             name,

@@ -6,15 +6,12 @@ use crate::name::PeerName;
 use crate::region::RegionId;
 use crate::state::Generation;
 use crate::transport::frame::{Farewell, Verdict};
+use crate::transport::limits::{FULL_RETRY, QUEUE_RETRY};
 use crate::transport::{ErrorClass, TransportError};
 use peerage_ucx_sys as ucx;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
-
-const QUEUE_RETRY: Duration = Duration::from_millis(1);
-const FULL_RETRY: Duration = Duration::from_secs(1);
 
 /// Why a `Ucx` was not made. Nothing is left behind.
 #[non_exhaustive]

@@ -264,6 +264,11 @@ impl Ucx {
         self.end_inbound(key, Farewell::Failed)
     }
 
+    /// Cuts every inbound connection of one name, like [`cut_inbound`](Self::cut_inbound). Answers how many.
+    pub fn cut_inbound_of(&self, name: &PeerName) -> usize {
+        self.inbound().iter().filter(|(key, _)| key.name == *name && self.cut_inbound(key)).count()
+    }
+
     fn end_inbound(&self, key: &InboundKey, farewell: Farewell) -> bool {
         let is_open = self.shared.process.is_this() && self.shared.registry.has(key);
         if is_open {

@@ -77,13 +77,6 @@ const COPIES: [(&str, &str, &str); 2] = [
     ("TX_SEG_SIZE", "UCX_TCP_TX_SEG_SIZE", "64k"),
 ];
 
-/// UCX 1.13 takes a setting of a transport without the transport's name, UCX 1.22 with it. Neither minds the other one.
-fn both_names(
-    (setting, variable, value): (&'static str, &'static str, &'static str),
-) -> [(&'static str, &'static str); 2] {
-    [(setting, value), (variable.trim_start_matches("UCX_"), value)]
-}
-
 impl UcxBuilder {
     /// What this process is called; peers must dial it by this name. Default: `peerage-<process id>-<incarnation>`.
     pub fn name(mut self, name: PeerName) -> Self {
@@ -206,7 +199,7 @@ impl UcxBuilder {
         let door = Door::new().map_err(UcxBindError::Exit)?;
         let is_free = |(_, variable, _): &(&str, &str, &str)| std::env::var_os(variable).is_none();
         let copies = COPIES.into_iter().filter(|_| !settings.one_sided);
-        let wishes: Vec<_> = OURS.into_iter().chain(copies).filter(is_free).flat_map(both_names).collect();
+        let wishes: Vec<_> = OURS.into_iter().chain(copies).filter(is_free).collect();
         let context = Context::new(&wishes, &config);
         let context =
             context.map_err(|not| UcxBindError::Configuration { setting: not.setting, status: not.status })?;

@@ -56,9 +56,9 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Names without `UCX_`; what the environment says comes first, wishes go over it, and `settings` over those. A wish that
-    /// this libucp does not take it does without.
-    pub(super) fn new(wishes: &[(&str, &str)], settings: &[(String, String)]) -> Result<Arc<Self>, NotTaken> {
+    /// What the environment says comes first. Over it go wishes, a name, its variable and a value each, and over those
+    /// `settings`, by names without `UCX_`. A wish that this libucp does not take it does without.
+    pub(super) fn new(wishes: &[(&str, &str, &str)], settings: &[(String, String)]) -> Result<Arc<Self>, NotTaken> {
         let as_a_whole = |status| NotTaken { setting: None, status };
         let mut config = ptr::null_mut();
         // SAFETY: no prefix, no file, a place for the answer.
@@ -70,8 +70,10 @@ impl Context {
                 // SAFETY: `config` was read above and is released below; both strings end with 0 and are copied.
                 Status::check(unsafe { ucp_config_modify(config, name.as_ptr(), value.as_ptr()) })
             };
-            for (name, value) in wishes {
-                let _ = set(name, value);
+            for (name, variable, value) in wishes {
+                // UCX 1.13 has a transport's setting without the transport's name, and warns of it with the name; UCX 1.22 refuses
+                // some without.
+                let _ = set(name, value).or_else(|_| set(variable.trim_start_matches("UCX_"), value));
             }
             for (name, value) in settings {
                 set(name, value).map_err(|status| NotTaken { setting: Some(name.clone()), status })?;

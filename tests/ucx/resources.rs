@@ -66,10 +66,13 @@ fn a_process_without_descriptors_blames_itself() {
         let before = rustix::process::getrlimit(Resource::Nofile);
         let limit = |current| Rlimit { current: Some(current), maximum: before.maximum };
         rustix::process::setrlimit(Resource::Nofile, limit(descriptors() as u64 + 20)).unwrap();
-        let taken: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
-        let error = try_dial(&here, "served", served.addr).unwrap_err();
-        assert!(matches!(error, UcxError::NoDescriptor { .. }), "{error:?}");
-        assert_eq!(error.class(), ErrorClass::Local);
+        let mut taken = Vec::new();
+        // libucp gives one back now and then, and a dial that begins with it fails in another way.
+        eventually("it blames itself", || {
+            taken.extend(std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()));
+            let error = try_dial(&here, "served", served.addr).unwrap_err();
+            matches!(error, UcxError::NoDescriptor { .. }) && error.class() == ErrorClass::Local
+        });
         here.notify(&connection, b"goes on").unwrap();
         drop(taken);
         try_dial(&here, "served", served.addr).unwrap();

@@ -69,6 +69,8 @@ pub(super) struct Thread {
     to_send: HashSet<EndpointKey>,
     /// Nobody is let in any more.
     refuses: bool,
+    /// The transport is dropped.
+    stops: bool,
     timers: BTreeSet<(Instant, EndpointKey)>,
     /// Last, after all that uses it.
     worker: Arc<Worker>,
@@ -86,6 +88,7 @@ impl Thread {
             to_tell: HashMap::new(),
             to_send: HashSet::new(),
             refuses: false,
+            stops: false,
             timers: BTreeSet::new(),
             worker,
         }
@@ -100,10 +103,11 @@ impl Thread {
             self.shared.mailbox.take(&mut events);
             let looked = !events.is_empty();
             for event in events.drain(..) {
-                if matches!(event, Event::Stop) {
-                    return self.stop();
-                }
-                self.look_at(event);
+                // Also what came with the stop is given back, while there is a worker.
+                if self.stops { self.take_back(event) } else { self.look_at(event) }
+            }
+            if self.stops {
+                return self.stop();
             }
             self.look_at_the_clock();
             self.tell();
@@ -202,12 +206,12 @@ impl Thread {
                     }
                 }
             }
-            Event::Stop => {}
+            Event::Stop => self.stops = true,
         }
     }
 
     fn accept(&mut self, stranger: Stranger) {
-        if self.refuses || self.inbound.len() >= self.shared.settings.max_inbound + STRANGERS {
+        if self.refuses || self.inbound.len() >= self.shared.settings.max_inbound.saturating_add(STRANGERS) {
             return self.listener.reject(stranger);
         }
         if let Ok(endpoint) = Endpoint::accept(&self.worker, stranger) {

@@ -195,7 +195,7 @@ pub struct InboundCounts {
     pub misbehaved: u64,
     /// Open connections whose dialers said goodbye: they removed us, or shut down.
     pub goodbyes: u64,
-    /// Inbound connections that libucp called broken; also after a goodbye, as the dialer closes then.
+    /// Inbound connections that libucp called broken; after a goodbye only where that was not over yet.
     pub lost: u64,
     /// Messages dropped because they had come before.
     pub duplicates: u64,

@@ -41,6 +41,9 @@
 //! - **A process that starts while others dial its port and die may be taken along**: libucp of UCX 1.13.1 aborts then (`tcp_sockcm_ep.c`,
 //!   under `ucp_worker_progress`), one in three where 600 were started under a flood of such dialers, within 20 ms or not at all.
 //!   One that runs has borne 50,000 of them.
+//! - **A process that runs out of descriptors while others connect may not get over it.** libuct of UCX 1.13.1 takes the failed
+//!   `accept` for the end of its listening socket, and may abort the process (`tcp_iface.c`, `listen_fd == iface->listen_fd`). A dial
+//!   that lacked them fails with `UcxError::NoDescriptor`, which blames nobody else. Raise `ulimit -n`: a connection takes three.
 //! - **libucs may crash on a variable that it can't read.** With `UCX_MAX_RNDV_LANES=many` in the environment that of UCX 1.13.1 says so
 //!   and dies, in `ucp_config_read`, whoever calls it. The same by `config` is an error.
 //! - **A process should drop its `Ucx` before it exits.** libucs takes itself down in `exit`, while threads run, and aborts if one

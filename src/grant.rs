@@ -461,7 +461,7 @@ impl Loan {
     }
 
     /// The part, for a native library that its borrower accesses it through.
-    #[cfg(all(feature = "ucx", target_endian = "little"))]
+    #[cfg(feature = "ucx")]
     pub(crate) fn part(&self) -> &Slice {
         &self.part
     }

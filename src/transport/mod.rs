@@ -18,8 +18,11 @@ pub mod memory;
 mod stages;
 #[cfg(feature = "tcp")]
 pub mod tcp;
-#[cfg(all(feature = "ucx", target_endian = "little"))]
+#[cfg(feature = "ucx")]
 pub mod ucx;
+
+#[cfg(all(feature = "ucx", target_endian = "big"))]
+compile_error!("the feature `ucx` is for little-endian machines: it has been run on no other");
 
 pub(crate) use context::ReportSink;
 pub use context::{CloseContext, CloseReason, ConnectContext, ProbeContext, Reported, Reporter};

@@ -1,0 +1,321 @@
+//! The table.
+
+use crate::error;
+use crate::exit;
+use crate::gate::detached;
+use crate::handles::Handles;
+use crate::lane;
+use crate::lease::Lease;
+use crate::metadata::{Metadata, comparison_error};
+use crate::peer::{Kinds, Peer};
+use crate::refuse::not_picklable;
+use crate::settings;
+use crate::transport::Callables;
+use crate::wait;
+use peerage::{InsertError, PeerName, Removed, ShutdownReport, UpdateError, UsedAfterFork};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a table and its views share.
+pub(crate) struct Core {
+    pub(crate) table: peerage::PeerTable<Callables>,
+    /// A shutdown has resolved: there will be no more events.
+    pub(crate) ended: AtomicBool,
+}
+
+/// All peers of this process.
+#[pyclass(frozen, weakref, module = "peerage")]
+pub(crate) struct PeerTable {
+    pub(crate) core: Arc<Core>,
+    pub(crate) handles: Handles,
+}
+
+/// Metadata as an argument: given, or left as it is.
+pub(crate) enum Given {
+    Keep,
+    Value(Py<PyAny>),
+}
+
+/// The default of ensure's metadata: whatever the peer has.
+#[pyclass(frozen, module = "peerage")]
+pub(crate) struct Keep;
+
+#[pymethods]
+impl Keep {
+    fn __repr__(&self) -> &'static str {
+        "KEEP"
+    }
+
+    /// There is one, in every process.
+    fn __reduce__(&self) -> &'static str {
+        "KEEP"
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Given {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if value.is_instance_of::<Keep>() { Ok(Given::Keep) } else { Ok(Given::Value(value.to_owned().unbind())) }
+    }
+}
+
+impl PeerTable {
+    pub(crate) fn existing(&self, name: &Bound<'_, PyString>) -> PyResult<Py<Peer>> {
+        let (py, text) = (name.py(), name.to_str_lossy_checked()?);
+        match self.core.table.peer(&text) {
+            Some(peer) => self.handles.of(py, peer),
+            None => {
+                // Only to learn why.
+                let why = self.core.table.lease(&text).err();
+                Err(why.map_or_else(|| error::unknown(py, &text), |why| error::not_ready(py, &text, &why)))
+            }
+        }
+    }
+
+    /// Inserts the peer, or updates the one that is there.
+    fn put(&self, name: &Bound<'_, PyString>, metadata: &Bound<'_, PyAny>) -> PyResult<Py<Peer>> {
+        let (py, text) = (name.py(), name.to_str_lossy_checked()?);
+        let metadata = Metadata::new(metadata);
+        let table = &self.core.table;
+        loop {
+            let inserted = detached(py, || (table.insert(text.as_str(), metadata.clone()), comparison_error()));
+            match inserted {
+                (_, Some(error)) => return Err(error),
+                (Ok(peer), None) => return self.handles.of(py, peer),
+                (Err(InsertError::NameConflict { .. }), None) => {}
+                (Err(why), None) => return Err(error::not_inserted(py, &why)),
+            }
+            let Some(peer) = table.peer(&text) else { continue };
+            match detached(py, || (peer.update(metadata.clone()), comparison_error())) {
+                (_, Some(error)) => return Err(error),
+                (Ok(_), None) => return self.handles.of(py, peer),
+                // It is inserted anew.
+                (Err(UpdateError::Removed { .. } | UpdateError::Unknown { .. }), None) => {}
+                (Err(why), None) => return Err(error::not_updated(py, &text, &why)),
+            }
+        }
+    }
+
+    #[cold]
+    fn lease_slowly(&self, name: &Bound<'_, PyAny>) -> PyResult<Lease> {
+        let peer = self.existing(name.cast::<PyString>()?)?;
+        Peer::lease(peer.bind(name.py()))
+    }
+
+    pub(crate) fn report_of(&self, py: Python<'_>, report: &ShutdownReport) -> PyResult<Py<PyAny>> {
+        if report.used_after_fork {
+            return Err(error::new(py, "UsedAfterFork", UsedAfterFork));
+        }
+        self.core.ended.store(true, Ordering::Release);
+        let dict = pythonize::pythonize(py, report)?.cast_into::<PyDict>()?;
+        for unused in ["still_registered", "used_after_fork", "quarantined"] {
+            dict.del_item(unused)?;
+        }
+        let leases: Vec<(String, u64)> = dict.as_any().get_item("leaked_leases")?.extract()?;
+        dict.set_item("leaked_leases", leases.into_iter().collect::<std::collections::BTreeMap<_, _>>())?;
+        dict.set_item("clean", report.is_clean())?;
+        Ok(dict.into_any().unbind())
+    }
+}
+
+/// Text of a name, whatever the interpreter's version.
+pub(crate) trait Checked {
+    fn to_str_lossy_checked(&self) -> PyResult<String>;
+}
+
+impl Checked for Bound<'_, PyString> {
+    /// # Errors
+    /// UnicodeEncodeError, of lone surrogates.
+    fn to_str_lossy_checked(&self) -> PyResult<String> {
+        self.extract()
+    }
+}
+
+#[pymethods]
+impl PeerTable {
+    #[new]
+    #[pyo3(signature = (connect, disconnect=None, *, overlap=false, broken_on=None, busy_on=None, name=None, **policy))]
+    #[allow(clippy::too_many_arguments)] // they are Python's keywords
+    fn new(
+        py: Python<'_>,
+        connect: Py<PyAny>,
+        disconnect: Option<Py<PyAny>>,
+        overlap: bool,
+        broken_on: Option<&Bound<'_, PyAny>>,
+        busy_on: Option<&Bound<'_, PyAny>>,
+        name: Option<&Bound<'_, PyString>>,
+        policy: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        for (what, callable) in [("connect", Some(&connect)), ("disconnect", disconnect.as_ref())] {
+            if callable.is_some_and(|callable| !callable.bind(py).is_callable()) {
+                return Err(PyTypeError::new_err(format!("{what} must be callable")));
+            }
+        }
+        let name = name.map(|name| Ok::<_, PyErr>(name.to_str_lossy_checked()?)).transpose()?;
+        let name = name.map(|name| PeerName::new(&name).map_err(|why| error::not_a_name(py, &why))).transpose()?;
+        let lost = py.get_type::<pyo3::exceptions::PyConnectionError>().into_any();
+        let broken_on = classes(py, "broken_on", Some(broken_on.unwrap_or(&lost)))?;
+        let busy_on = classes(py, "busy_on", busy_on)?;
+        let ours = py.import("peerage._errors")?.getattr("PeerageError")?.unbind();
+        let kinds = Arc::new(Kinds { broken_on, busy_on: busy_on.clone_ref(py), ours });
+        let builder = peerage::PeerTable::builder(Callables { connect, disconnect, busy_on, overlap, name });
+        let builder = settings::apply(builder, policy)?;
+        let table = detached(py, || builder.build()).map_err(|why| error::not_built(py, &why))?;
+        let core = Arc::new(Core { table, ended: AtomicBool::new(false) });
+        exit::register(&core);
+        Ok(PeerTable { core, handles: Handles::new(py, kinds) })
+    }
+
+    /// Inserts the peer where it is absent, updates it where its metadata differs (by ``==``), and waits until it is ready.
+    /// Of many threads at once, one connects. Waits without the GIL; signals are handled meanwhile.
+    ///
+    /// Raises ConnectFailed with the connect callable's exception as its cause, another NotReady, or TimedOut; in a callable
+    /// of a table WouldDeadlock, unless the peer is ready.
+    #[pyo3(signature = (name, metadata=Given::Keep, timeout=Some(30.0)), text_signature = "($self, name, metadata=KEEP, timeout=30.0)")]
+    fn ensure(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyString>,
+        metadata: Given,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<Peer>> {
+        let peer = match metadata {
+            Given::Keep => self.existing(name)?,
+            Given::Value(metadata) => self.put(name, metadata.bind(py))?,
+        };
+        peer.get().wait(py, timeout)?;
+        Ok(peer)
+    }
+
+    /// Adds a peer, and connects nothing. Raises AlreadyPresent if the name is there with other metadata.
+    fn insert(&self, py: Python<'_>, name: &Bound<'_, PyString>, metadata: &Bound<'_, PyAny>) -> PyResult<Py<Peer>> {
+        let text = name.to_str_lossy_checked()?;
+        let (table, metadata) = (&self.core.table, Metadata::new(metadata));
+        let inserted = detached(py, || (table.insert(text.as_str(), metadata), comparison_error()));
+        match inserted {
+            (_, Some(error)) => Err(error),
+            (Ok(peer), None) => self.handles.of(py, peer),
+            (Err(why), None) => Err(error::not_inserted(py, &why)),
+        }
+    }
+
+    /// Replaces a peer's metadata. If it differs, the connection is retired: closed after its last lease, and made anew with
+    /// the new metadata. True: it did differ.
+    fn update(&self, py: Python<'_>, name: &Bound<'_, PyString>, metadata: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let text = name.to_str_lossy_checked()?;
+        let (table, metadata) = (&self.core.table, Metadata::new(metadata));
+        match detached(py, || (table.update(&text, metadata), comparison_error())) {
+            (_, Some(error)) => Err(error),
+            (Ok(updated), None) => Ok(updated != peerage::Updated::Same),
+            (Err(why), None) => Err(error::not_updated(py, &text, &why)),
+        }
+    }
+
+    /// Removes a peer: no lease from here on; the connection is closed when its leases are released. Waits for that until
+    /// `timeout`, if one is given. True: nothing of it is left. False: not yet, or something leaked.
+    #[pyo3(signature = (name, timeout=None))]
+    fn remove(&self, py: Python<'_>, name: &Bound<'_, PyString>, timeout: Option<f64>) -> PyResult<bool> {
+        let text = name.to_str_lossy_checked()?;
+        let Some(peer) = self.core.table.peer(&text) else { return Err(error::unknown(py, &text)) };
+        let deadline = wait::deadline(Some(timeout.unwrap_or(0.0)))?;
+        let removal = detached(py, || peer.remove(deadline));
+        self.handles.forget(py, &text)?;
+        if timeout.is_none() {
+            return Ok(peer.phase() == peerage::Phase::Removed);
+        }
+        if lane::is_here() {
+            return Err(error::would_deadlock(py, format_args!("peer {text:?} is being removed")));
+        }
+        // It answers at its own deadline.
+        match wait::block_on(py, removal, wait::deadline(None)?)? {
+            Some(Removed::UsedAfterFork) => Err(error::of_peer(py, "UsedAfterFork", &text, UsedAfterFork)),
+            removed => Ok(removed == Some(Removed::Removed)),
+        }
+    }
+
+    /// A lease of the peer's current connection, for a ``with`` block or until it is released. Never waits; raises NotReady or
+    /// UnknownPeer, and has asked for a reconnect then.
+    fn lease(&self, name: &Bound<'_, PyAny>) -> PyResult<Lease> {
+        if let Some(peer) = self.handles.cached(name)?
+            && let Ok(lease) = peer.get().core.lease()
+        {
+            return Ok(Lease::new(lease, peer.unbind()));
+        }
+        self.lease_slowly(name)
+    }
+
+    /// Reports the generation of a lease, or of ``(name, generation)``, as broken. True: this report broke it. False: it was
+    /// not the current one any more, and nothing changed. Never waits.
+    #[pyo3(signature = (lease, error=None))]
+    fn report_failure(
+        &self,
+        py: Python<'_>,
+        lease: &Bound<'_, PyAny>,
+        error: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<bool> {
+        if let Ok(lease) = lease.cast::<Lease>() {
+            let (peer, generation) = lease.get().token();
+            return peer.get().report(py, generation, error);
+        }
+        let Ok((name, generation)) = lease.extract::<(String, u64)>() else {
+            return Err(PyTypeError::new_err("report_failure takes a lease or (name, generation)"));
+        };
+        match self.core.table.peer(&name) {
+            Some(peer) => self.handles.of(py, peer)?.get().report(py, generation, error),
+            None => Ok(false),
+        }
+    }
+
+    /// Ends the table: connections are disconnected when their leases are released, which may take until `timeout`. Says what
+    /// was left; ``clean`` if nothing was. May be called again.
+    #[pyo3(signature = (timeout=10.0))]
+    fn shutdown(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        let deadline = wait::deadline(timeout)?;
+        let shutdown = detached(py, || self.core.table.shutdown(deadline));
+        if lane::is_here() {
+            return Err(error::would_deadlock(py, "the table is shutting down"));
+        }
+        // It answers at its own deadline.
+        let report = wait::block_on(py, shutdown, wait::deadline(None)?)?;
+        self.report_of(py, &report.unwrap_or_default())
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> PyResult<bool> {
+        self.shutdown(py, Some(10.0)).map(|_| false)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<{:?}>", self.core.table)
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {
+        not_picklable(slf)
+    }
+}
+
+/// One exception class or several, as a tuple of classes.
+fn classes(py: Python<'_>, what: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyTuple>> {
+    let tuple = match given {
+        None => PyTuple::empty(py),
+        Some(given) => match given.cast::<PyTuple>() {
+            Ok(tuple) => tuple.clone(),
+            Err(_) => PyTuple::new(py, [given])?,
+        },
+    };
+    let base = py.get_type::<pyo3::exceptions::PyBaseException>();
+    for class in tuple.iter() {
+        if !class.cast::<pyo3::types::PyType>().is_ok_and(|class| class.is_subclass(&base).unwrap_or(false)) {
+            return Err(PyTypeError::new_err(format!("{what} must be exception classes, not {class}")));
+        }
+    }
+    Ok(tuple.unbind())
+}

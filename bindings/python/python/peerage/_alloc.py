@@ -315,7 +315,7 @@ class Owner:
             call = self.unsent[0]
             if call.request is None:
                 self._end(call)
-            elif call.id in self.calls and time.monotonic() < call.deadline:
+            elif time.monotonic() < call.deadline:
                 call.sent = True
                 try:
                     connection.socket.send_multipart([call.id, b"", call.request], zmq.NOBLOCK)

@@ -14,14 +14,17 @@ import time
 import weakref
 from typing import Any, Callable, Optional
 
-from . import PeerageError, UsedAfterFork
+from . import UsedAfterFork
 from ._alloc import Call, Owner
 
 __all__ = ["AllocChannel", "AllocClosed", "AllocError", "AllocLost", "AllocTimedOut", "Composite", "composite"]
 
 
-class AllocError(PeerageError, ConnectionError):
-    """A call that got no reply. ``sent`` says whether the server may have carried it out."""
+class AllocError(ConnectionError):
+    """A call that got no reply. ``sent`` says whether the server may have carried it out.
+
+    Not a PeerageError: inside a lease it breaks the generation.
+    """
 
     def __init__(self, message: str, *, endpoint: str, sent: bool):
         super().__init__(message)

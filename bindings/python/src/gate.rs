@@ -89,3 +89,8 @@ pub(crate) fn is_empty_by(deadline: Instant) -> bool {
 pub(crate) fn forked() {
     STATE.store((STATE.load(Ordering::Relaxed) / FORK + 1) * FORK, Ordering::Relaxed);
 }
+
+/// Which process this is, of a line of forks.
+pub(crate) fn process() -> u64 {
+    STATE.load(Ordering::Relaxed) / FORK
+}

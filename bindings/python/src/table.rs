@@ -1,6 +1,7 @@
 //! The table.
 
 use crate::error;
+use crate::events::Events;
 use crate::exit;
 use crate::gate::detached;
 use crate::handles::Handles;
@@ -8,16 +9,22 @@ use crate::lane;
 use crate::lease::Lease;
 use crate::metadata::{Metadata, comparison_error};
 use crate::peer::{Kinds, Peer};
+use crate::peers::Peers;
 use crate::refuse::not_picklable;
+use crate::seen;
 use crate::settings;
 use crate::transport::Callables;
 use crate::wait;
+use crate::wake::Waiting;
 use peerage::{InsertError, PeerName, Removed, ShutdownReport, UpdateError, UsedAfterFork};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How long a table that a `with` block ends has for that, in seconds.
+const EXIT: f64 = 10.0;
 
 /// What a table and its views share.
 pub(crate) struct Core {
@@ -30,7 +37,7 @@ pub(crate) struct Core {
 #[pyclass(frozen, weakref, module = "peerage")]
 pub(crate) struct PeerTable {
     pub(crate) core: Arc<Core>,
-    pub(crate) handles: Handles,
+    pub(crate) handles: Arc<Handles>,
 }
 
 /// Metadata as an argument: given, or left as it is.
@@ -65,7 +72,7 @@ impl<'py> FromPyObject<'_, 'py> for Given {
 
 impl PeerTable {
     pub(crate) fn existing(&self, name: &Bound<'_, PyString>) -> PyResult<Py<Peer>> {
-        let (py, text) = (name.py(), name.to_str_lossy_checked()?);
+        let (py, text) = (name.py(), text_of_name(name)?);
         match self.core.table.peer(&text) {
             Some(peer) => self.handles.of(py, peer),
             None => {
@@ -78,7 +85,7 @@ impl PeerTable {
 
     /// Inserts the peer, or updates the one that is there.
     fn put(&self, name: &Bound<'_, PyString>, metadata: &Bound<'_, PyAny>) -> PyResult<Py<Peer>> {
-        let (py, text) = (name.py(), name.to_str_lossy_checked()?);
+        let (py, text) = (name.py(), text_of_name(name)?);
         let metadata = Metadata::new(metadata);
         let table = &self.core.table;
         loop {
@@ -105,34 +112,37 @@ impl PeerTable {
         let peer = self.existing(name.cast::<PyString>()?)?;
         Peer::lease(peer.bind(name.py()))
     }
-
-    pub(crate) fn report_of(&self, py: Python<'_>, report: &ShutdownReport) -> PyResult<Py<PyAny>> {
-        if report.used_after_fork {
-            return Err(error::new(py, "UsedAfterFork", UsedAfterFork));
-        }
-        self.core.ended.store(true, Ordering::Release);
-        let dict = pythonize::pythonize(py, report)?.cast_into::<PyDict>()?;
-        for unused in ["still_registered", "used_after_fork", "quarantined"] {
-            dict.del_item(unused)?;
-        }
-        let leases: Vec<(String, u64)> = dict.as_any().get_item("leaked_leases")?.extract()?;
-        dict.set_item("leaked_leases", leases.into_iter().collect::<std::collections::BTreeMap<_, _>>())?;
-        dict.set_item("clean", report.is_clean())?;
-        Ok(dict.into_any().unbind())
-    }
 }
 
-/// Text of a name, whatever the interpreter's version.
-pub(crate) trait Checked {
-    fn to_str_lossy_checked(&self) -> PyResult<String>;
+/// # Errors
+/// UnicodeEncodeError, of lone surrogates.
+pub(crate) fn text_of_name(name: &Bound<'_, PyString>) -> PyResult<String> {
+    name.extract()
 }
 
-impl Checked for Bound<'_, PyString> {
-    /// # Errors
-    /// UnicodeEncodeError, of lone surrogates.
-    fn to_str_lossy_checked(&self) -> PyResult<String> {
-        self.extract()
+/// What a shutdown could not take back, as a dict.
+///
+/// # Errors
+/// UsedAfterFork.
+pub(crate) fn report_of(py: Python<'_>, core: &Core, report: &ShutdownReport) -> PyResult<Py<PyAny>> {
+    if report.used_after_fork {
+        return Err(error::new(py, "UsedAfterFork", UsedAfterFork));
     }
+    if report.is_clean() {
+        core.table.transport().let_go();
+    }
+    core.ended.store(true, Ordering::Release);
+    let report_dict = PyDict::new(py);
+    report_dict.set_item("clean", report.is_clean())?;
+    let leases = PyDict::new(py);
+    for (name, count) in &report.leaked_leases {
+        leases.set_item(name.as_str(), count)?;
+    }
+    report_dict.set_item("leaked_leases", leases)?;
+    let stuck: Vec<_> = report.stuck_connects.iter().map(PeerName::as_str).collect();
+    report_dict.set_item("stuck_connects", stuck)?;
+    report_dict.set_item("leaked_connections", report.leaked_connections)?;
+    Ok(report_dict.into_any().unbind())
 }
 
 #[pymethods]
@@ -155,19 +165,19 @@ impl PeerTable {
                 return Err(PyTypeError::new_err(format!("{what} must be callable")));
             }
         }
-        let name = name.map(|name| Ok::<_, PyErr>(name.to_str_lossy_checked()?)).transpose()?;
+        let name = name.map(text_of_name).transpose()?;
         let name = name.map(|name| PeerName::new(&name).map_err(|why| error::not_a_name(py, &why))).transpose()?;
         let lost = py.get_type::<pyo3::exceptions::PyConnectionError>().into_any();
         let broken_on = classes(py, "broken_on", Some(broken_on.unwrap_or(&lost)))?;
         let busy_on = classes(py, "busy_on", busy_on)?;
         let ours = py.import("peerage._errors")?.getattr("PeerageError")?.unbind();
         let kinds = Arc::new(Kinds { broken_on, busy_on: busy_on.clone_ref(py), ours });
-        let builder = peerage::PeerTable::builder(Callables { connect, disconnect, busy_on, overlap, name });
+        let builder = peerage::PeerTable::builder(Callables::new(connect, disconnect, busy_on, overlap, name));
         let builder = settings::apply(builder, policy)?;
         let table = detached(py, || builder.build()).map_err(|why| error::not_built(py, &why))?;
         let core = Arc::new(Core { table, ended: AtomicBool::new(false) });
         exit::register(&core);
-        Ok(PeerTable { core, handles: Handles::new(py, kinds) })
+        Ok(PeerTable { core, handles: Arc::new(Handles::new(py, kinds)) })
     }
 
     /// Inserts the peer where it is absent, updates it where its metadata differs (by ``==``), and waits until it is ready.
@@ -193,7 +203,7 @@ impl PeerTable {
 
     /// Adds a peer, and connects nothing. Raises AlreadyPresent if the name is there with other metadata.
     fn insert(&self, py: Python<'_>, name: &Bound<'_, PyString>, metadata: &Bound<'_, PyAny>) -> PyResult<Py<Peer>> {
-        let text = name.to_str_lossy_checked()?;
+        let text = text_of_name(name)?;
         let (table, metadata) = (&self.core.table, Metadata::new(metadata));
         let inserted = detached(py, || (table.insert(text.as_str(), metadata), comparison_error()));
         match inserted {
@@ -206,7 +216,7 @@ impl PeerTable {
     /// Replaces a peer's metadata. If it differs, the connection is retired: closed after its last lease, and made anew with
     /// the new metadata. True: it did differ.
     fn update(&self, py: Python<'_>, name: &Bound<'_, PyString>, metadata: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let text = name.to_str_lossy_checked()?;
+        let text = text_of_name(name)?;
         let (table, metadata) = (&self.core.table, Metadata::new(metadata));
         match detached(py, || (table.update(&text, metadata), comparison_error())) {
             (_, Some(error)) => Err(error),
@@ -219,7 +229,7 @@ impl PeerTable {
     /// `timeout`, if one is given. True: nothing of it is left. False: not yet, or something leaked.
     #[pyo3(signature = (name, timeout=None))]
     fn remove(&self, py: Python<'_>, name: &Bound<'_, PyString>, timeout: Option<f64>) -> PyResult<bool> {
-        let text = name.to_str_lossy_checked()?;
+        let text = text_of_name(name)?;
         let Some(peer) = self.core.table.peer(&text) else { return Err(error::unknown(py, &text)) };
         let deadline = wait::deadline(Some(timeout.unwrap_or(0.0)))?;
         let removal = detached(py, || peer.remove(deadline));
@@ -272,7 +282,7 @@ impl PeerTable {
 
     /// Ends the table: connections are disconnected when their leases are released, which may take until `timeout`. Says what
     /// was left; ``clean`` if nothing was. May be called again.
-    #[pyo3(signature = (timeout=10.0))]
+    #[pyo3(signature = (timeout=Some(EXIT)))]
     fn shutdown(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let deadline = wait::deadline(timeout)?;
         let shutdown = detached(py, || self.core.table.shutdown(deadline));
@@ -281,7 +291,52 @@ impl PeerTable {
         }
         // It answers at its own deadline.
         let report = wait::block_on(py, shutdown, wait::deadline(None)?)?;
-        self.report_of(py, &report.unwrap_or_default())
+        report_of(py, &self.core, &report.unwrap_or_default())
+    }
+
+    /// The peers by name, as a mapping that shows the table as it is.
+    #[getter]
+    fn peers(&self) -> Peers {
+        Peers { core: self.core.clone(), handles: self.handles.clone() }
+    }
+
+    /// Every peer's state as a dict, those being removed included. Waits for nobody, also during a hang.
+    fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        seen::peers(py, &detached(py, || self.core.table.snapshot()))
+    }
+
+    /// The table's counts since it was built, and how many callables hang now, as a dict.
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        seen::counters(py, &detached(py, || self.core.table.snapshot()))
+    }
+
+    /// A subscription to every transition of every peer: an iterator, which begins with where each stands.
+    fn events(&self, py: Python<'_>) -> Events {
+        Events::new(py, &self.core)
+    }
+
+    /// ``await table.ready(name)``: the peer, once it is ready. Asks for a connect if none runs; raises as ensure does.
+    #[pyo3(signature = (name, timeout=None))]
+    fn ready<'py>(&self, name: &Bound<'py, PyString>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, peer) = (name.py(), self.existing(name)?);
+        if lane::is_here() {
+            peer.get().wait(py, timeout)?; // ready, or it would deadlock
+        }
+        wait::deadline(timeout)?;
+        let too_late = error::timed_out(py, &text_of_name(name)?, "ready");
+        py.import("peerage._asyncio")?.call_method1("wait", (Waiting::ready(peer), timeout, too_late))
+    }
+
+    fn __aenter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("peerage._asyncio")?.call_method1("value", (slf,))
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __aexit__<'py>(&self, py: Python<'py>, _error: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        let deadline = wait::deadline(Some(EXIT))?;
+        let shutdown = detached(py, || self.core.table.shutdown(deadline));
+        let waiting = Waiting::shutdown(self.core.clone(), shutdown);
+        py.import("peerage._asyncio")?.call_method1("end", (waiting,))
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -290,7 +345,7 @@ impl PeerTable {
 
     #[pyo3(signature = (*_error))]
     fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> PyResult<bool> {
-        self.shutdown(py, Some(10.0)).map(|_| false)
+        self.shutdown(py, Some(EXIT)).map(|_| false)
     }
 
     fn __repr__(&self) -> String {

@@ -10,17 +10,47 @@ use peerage::{
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a connect waits that raised one of `busy_on`, unless the exception has a `retry_after` of its own.
 const BUSY: Duration = Duration::from_millis(50);
 
 pub(crate) struct Callables {
-    pub(crate) connect: Py<PyAny>,
-    pub(crate) disconnect: Option<Py<PyAny>>,
-    pub(crate) busy_on: Py<PyTuple>,
-    pub(crate) overlap: bool,
-    pub(crate) name: Option<PeerName>,
+    /// Empty once nothing is left to connect or to close: a bound method's object holds its table as a rule, and each would keep
+    /// the other. Locked by who has the GIL only, and for no longer.
+    calls: Mutex<Calls>,
+    busy_on: Py<PyTuple>,
+    overlap: bool,
+    name: Option<PeerName>,
+}
+
+#[derive(Default)]
+struct Calls {
+    connect: Option<Py<PyAny>>,
+    disconnect: Option<Py<PyAny>>,
+}
+
+impl Callables {
+    pub(crate) fn new(
+        connect: Py<PyAny>,
+        disconnect: Option<Py<PyAny>>,
+        busy_on: Py<PyTuple>,
+        overlap: bool,
+        name: Option<PeerName>,
+    ) -> Self {
+        Callables { calls: Mutex::new(Calls { connect: Some(connect), disconnect }), busy_on, overlap, name }
+    }
+
+    /// The table is shut down and has nothing left.
+    pub(crate) fn let_go(&self) {
+        let calls = std::mem::take(&mut *self.calls());
+        drop(calls);
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What connect returned, and what it was made with.
@@ -46,10 +76,12 @@ impl Transport for Callables {
     fn connect(&self, cx: &ConnectContext, to: &Metadata) -> Result<Connected<Connection>, ConnectError> {
         let connected = lane::call(|py| {
             let attempt = Attempt { cx: cx.clone(), to: to.clone() };
-            let object = self.connect.call1(py, (attempt,)).map_err(|error| self.failed(py, error))?;
+            let connect = self.calls().connect.as_ref().map(|connect| connect.clone_ref(py));
+            let connect = connect.ok_or_else(ConnectError::too_late)?;
+            let object = connect.call1(py, (attempt,)).map_err(|error| self.failed(py, error))?;
             Ok(Connection { object, metadata: to.clone() })
         });
-        let connection = connected.unwrap_or_else(|| Err(ConnectError::at_exit()))?;
+        let connection = connected.unwrap_or_else(|| Err(ConnectError::too_late()))?;
         Ok(Connected { connection, incarnation: None })
     }
 
@@ -57,8 +89,9 @@ impl Transport for Callables {
         let mut connection = Some(connection);
         let ended = lane::call(|py| {
             let connection = connection.take().expect("put there above");
-            match &self.disconnect {
-                Some(disconnect) => end(py, disconnect, cx, connection, why),
+            let disconnect = self.calls().disconnect.as_ref().map(|disconnect| disconnect.clone_ref(py));
+            match disconnect {
+                Some(disconnect) => end(py, &disconnect, cx, connection, why),
                 None => Ended::Released, // dropped here, with the GIL
             }
         });
@@ -137,8 +170,12 @@ pub(crate) struct ConnectError {
 }
 
 impl ConnectError {
-    fn at_exit() -> Self {
-        ConnectError { text: "the interpreter is ending".into(), class: ErrorClass::PeerBroken, error: None }
+    fn too_late() -> Self {
+        ConnectError {
+            text: "the table or the interpreter has ended".into(),
+            class: ErrorClass::PeerBroken,
+            error: None,
+        }
     }
 }
 

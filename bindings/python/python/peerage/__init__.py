@@ -1,5 +1,6 @@
 """The lifecycle of remote peers, for processes that move KV cache: one connect, exact removal, nothing closed in use."""
 
+import collections.abc as _abc
 import sys as _sys
 
 if not getattr(_sys, "_is_gil_enabled", lambda: True)():
@@ -29,7 +30,7 @@ from ._errors import (
     UsedAfterFork,
     WouldDeadlock,
 )
-from ._native import KEEP, Attempt, Closed, Closing, Lease, Peer, PeerTable
+from ._native import KEEP, Attempt, Closed, Closing, Event, Events, Lease, Peer, Peers, PeerTable
 
 __all__ = [
     "AlreadyPresent",
@@ -41,6 +42,8 @@ __all__ = [
     "Closing",
     "ConnectFailed",
     "Connecting",
+    "Event",
+    "Events",
     "InvalidArgument",
     "KEEP",
     "Lease",
@@ -50,6 +53,7 @@ __all__ = [
     "Peer",
     "PeerRemoved",
     "PeerTable",
+    "Peers",
     "PeerageError",
     "TableClosed",
     "TableFull",
@@ -59,3 +63,5 @@ __all__ = [
     "UsedAfterFork",
     "WouldDeadlock",
 ]
+
+_abc.Mapping.register(Peers)

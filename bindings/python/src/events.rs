@@ -1,5 +1,6 @@
 //! A table's transitions, as an iterator.
 
+use crate::refuse::not_picklable;
 use crate::table::Core;
 use crate::{error, gate, lane, wait};
 use peerage::Change;
@@ -122,6 +123,10 @@ impl Events {
 
 #[pymethods]
 impl Events {
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {
+        not_picklable(slf)
+    }
+
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
     }

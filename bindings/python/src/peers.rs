@@ -2,6 +2,7 @@
 
 use crate::handles::Handles;
 use crate::peer::Peer;
+use crate::refuse::not_picklable;
 use crate::table::{Core, text_of_name};
 use crate::{error, gate};
 use pyo3::exceptions::PyKeyError;
@@ -87,6 +88,10 @@ impl Peers {
     #[pyo3(signature = (name, default=None))]
     fn get(&self, name: &Bound<'_, PyAny>, default: Option<Py<PyAny>>) -> PyResult<Option<Py<PyAny>>> {
         Ok(self.find(name)?.map(Py::into_any).or(default))
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {
+        not_picklable(slf)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

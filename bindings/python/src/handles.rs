@@ -28,21 +28,29 @@ impl Handles {
         Ok(found.and_then(|found| found.cast_into::<Peer>().ok()))
     }
 
-    /// The handle of a peer, the same object as long as it is the same peer.
-    pub(crate) fn of(&self, py: Python<'_>, peer: peerage::Peer<Callables>) -> PyResult<Py<Peer>> {
-        let name = PyString::intern(py, peer.name().as_str());
+    /// The handle of a peer, the same object as long as it is the same peer. `name` as the caller has it, who comes again with it:
+    /// a dict finds an object sooner than an equal one.
+    pub(crate) fn called(&self, name: &Bound<'_, PyString>, peer: peerage::Peer<Callables>) -> PyResult<Py<Peer>> {
         if let Some(known) = self.cached(name.as_any())?
             && known.get().core.id() == peer.id()
         {
             return Ok(known.unbind());
         }
-        let handles = self.by_name.bind(py);
+        let (py, handles) = (name.py(), self.by_name.bind(name.py()));
         if handles.len() >= self.sweep_at.load(Ordering::Relaxed) {
             self.sweep(handles)?;
         }
-        let peer = Peer::new(py, peer, self.kinds.clone())?;
+        let name = match name.cast_exact::<PyString>() {
+            Ok(name) => name.clone(),
+            Err(_) => PyString::new(py, peer.name().as_str()), // an object of theirs, which may change
+        };
+        let peer = Py::new(py, Peer::new(name.clone().unbind(), peer, self.kinds.clone()))?;
         handles.set_item(name, &peer)?;
         Ok(peer)
+    }
+
+    pub(crate) fn of(&self, py: Python<'_>, peer: peerage::Peer<Callables>) -> PyResult<Py<Peer>> {
+        self.called(&PyString::new(py, peer.name().as_str()), peer)
     }
 
     pub(crate) fn forget(&self, py: Python<'_>, name: &str) -> PyResult<()> {

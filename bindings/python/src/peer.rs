@@ -29,9 +29,8 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(py: Python<'_>, core: peerage::Peer<Callables>, kinds: Arc<Kinds>) -> PyResult<Py<Self>> {
-        let name = PyString::intern(py, core.name().as_str()).unbind();
-        Py::new(py, Peer { core, name, kinds })
+    pub(crate) fn new(name: Py<PyString>, core: peerage::Peer<Callables>, kinds: Arc<Kinds>) -> Self {
+        Peer { core, name, kinds }
     }
 
     pub(crate) fn name_str(&self) -> &str {

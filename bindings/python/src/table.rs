@@ -74,7 +74,7 @@ impl PeerTable {
     pub(crate) fn existing(&self, name: &Bound<'_, PyString>) -> PyResult<Py<Peer>> {
         let (py, text) = (name.py(), text_of_name(name)?);
         match self.core.table.peer(&text) {
-            Some(peer) => self.handles.of(py, peer),
+            Some(peer) => self.handles.called(name, peer),
             None => {
                 // Only to learn why.
                 let why = self.core.table.lease(&text).err();
@@ -92,14 +92,14 @@ impl PeerTable {
             let inserted = detached(py, || (table.insert(text.as_str(), metadata.clone()), comparison_error()));
             match inserted {
                 (_, Some(error)) => return Err(error),
-                (Ok(peer), None) => return self.handles.of(py, peer),
+                (Ok(peer), None) => return self.handles.called(name, peer),
                 (Err(InsertError::NameConflict { .. }), None) => {}
                 (Err(why), None) => return Err(error::not_inserted(py, &why)),
             }
             let Some(peer) = table.peer(&text) else { continue };
             match detached(py, || (peer.update(metadata.clone()), comparison_error())) {
                 (_, Some(error)) => return Err(error),
-                (Ok(_), None) => return self.handles.of(py, peer),
+                (Ok(_), None) => return self.handles.called(name, peer),
                 // It is inserted anew.
                 (Err(UpdateError::Removed { .. } | UpdateError::Unknown { .. }), None) => {}
                 (Err(why), None) => return Err(error::not_updated(py, &text, &why)),
@@ -208,7 +208,7 @@ impl PeerTable {
         let inserted = detached(py, || (table.insert(text.as_str(), metadata), comparison_error()));
         match inserted {
             (_, Some(error)) => Err(error),
-            (Ok(peer), None) => self.handles.of(py, peer),
+            (Ok(peer), None) => self.handles.called(name, peer),
             (Err(why), None) => Err(error::not_inserted(py, &why)),
         }
     }
@@ -231,15 +231,12 @@ impl PeerTable {
     fn remove(&self, py: Python<'_>, name: &Bound<'_, PyString>, timeout: Option<f64>) -> PyResult<bool> {
         let text = text_of_name(name)?;
         let Some(peer) = self.core.table.peer(&text) else { return Err(error::unknown(py, &text)) };
+        if timeout.is_some() && lane::is_here() {
+            return Err(error::would_deadlock(py, format_args!("peer {text:?} was not removed")));
+        }
         let deadline = wait::deadline(Some(timeout.unwrap_or(0.0)))?;
         let removal = detached(py, || peer.remove(deadline));
         self.handles.forget(py, &text)?;
-        if timeout.is_none() {
-            return Ok(peer.phase() == peerage::Phase::Removed);
-        }
-        if lane::is_here() {
-            return Err(error::would_deadlock(py, format_args!("peer {text:?} is being removed")));
-        }
         // It answers at its own deadline.
         match wait::block_on(py, removal, wait::deadline(None)?)? {
             Some(Removed::UsedAfterFork) => Err(error::of_peer(py, "UsedAfterFork", &text, UsedAfterFork)),
@@ -284,11 +281,11 @@ impl PeerTable {
     /// was left; ``clean`` if nothing was. May be called again.
     #[pyo3(signature = (timeout=Some(EXIT)))]
     fn shutdown(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        if lane::is_here() {
+            return Err(error::would_deadlock(py, "the table was not shut down"));
+        }
         let deadline = wait::deadline(timeout)?;
         let shutdown = detached(py, || self.core.table.shutdown(deadline));
-        if lane::is_here() {
-            return Err(error::would_deadlock(py, "the table is shutting down"));
-        }
         // It answers at its own deadline.
         let report = wait::block_on(py, shutdown, wait::deadline(None)?)?;
         report_of(py, &self.core, &report.unwrap_or_default())

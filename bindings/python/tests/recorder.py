@@ -87,4 +87,5 @@ def threads(many, work):
 
 def child(source, timeout=60):
     """Runs `source` in another interpreter."""
-    return subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=timeout)
+    forks = ["-W", "ignore::DeprecationWarning"]  # which newer versions warn of, where there are threads
+    return subprocess.run([sys.executable, *forks, "-c", source], capture_output=True, text=True, timeout=timeout)

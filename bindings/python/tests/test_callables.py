@@ -188,16 +188,18 @@ def test_callables_run_under_no_lock_and_may_use_the_table():
                 with pytest.raises(peerage.WouldDeadlock):
                     wait()
             with pytest.raises(peerage.WouldDeadlock):
-                table.ready("c")
+                table.ready("c")  # ensure has inserted it
         return attempt.name
 
     def disconnect(connection, closing):
+        seen["closes"] = seen.get("closes", 0) + 1
         with pytest.raises(peerage.WouldDeadlock):
             table.shutdown(1)
 
     table = PeerTable(connect, disconnect)
     table.ensure("a", 1)
     table.ensure("b", 1)
+    assert "closes" not in seen and table.peers["a"].phase == "ready", "what would deadlock was not begun"
     assert seen == {"peers": ["a", "b"], "snapshot": 2, "ready": "ready", "lease": "a"}
     assert table.shutdown(PATIENCE)["leaked_connections"] == 0
 

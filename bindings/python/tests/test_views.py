@@ -143,7 +143,7 @@ def test_no_handle_is_pickled_or_copied(table, protocol):
 
 
 def test_errors_are_pickled_with_what_they_say(table):
-    with pytest.raises(peerage.NotConnected) as refused:
+    with pytest.raises(peerage.NotReady) as refused:
         table.insert("a", 1) and table.lease("a")
     again = pickle.loads(pickle.dumps(refused.value))
     assert type(again) is type(refused.value) and str(again) == str(refused.value) and again.__dict__ == refused.value.__dict__

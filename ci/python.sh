@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Builds the wheel of bindings/python, installs it into a fresh environment and runs its tests:
+#   ci/python.sh [PYTEST ARGUMENT...]     with `python3`, or the interpreter that PYTHON names
+set -euo pipefail
+cd "$(dirname "$0")/.."
+venv=target/python
+export CARGO_TARGET_DIR=$PWD/$venv-build CARGO_BUILD_JOBS=${CARGO_BUILD_JOBS:-2}
+(cd bindings/python && cargo fmt --check && cargo clippy --locked -- -D warnings)
+"${PYTHON:-python3}" -m venv --clear "$venv"
+"$venv/bin/pip" install --quiet './bindings/python[test]'
+PEERAGE_EXIT_RUNS=${PEERAGE_EXIT_RUNS:-50} "$venv/bin/pytest" bindings/python/tests "$@"
+"$venv/bin/python" bindings/python/benches/lease.py

@@ -163,6 +163,12 @@ class Run:
         self.served = collections.Counter()  # by peer and life
         self.failures = collections.Counter()
         self.kills = self.recovered = self.faults = 0
+        self.phases = collections.Counter()  # how often a peer came to be so, by the table's own account
+        if kind == "after":
+            events = self.transporter.nixl_agent.table.events()
+            count = lambda: self.phases.update(event.phase for event in events)  # noqa: E731
+            self.watcher = threading.Thread(target=count, daemon=True)
+            self.watcher.start()
 
     def request(self, thread, random):
         prefill = random.choice(self.prefills)
@@ -229,10 +235,10 @@ class Run:
             "descriptors": len(os.listdir("/proc/self/fd")),
         }
         if self.kind == "after":
-            # The table draws generations one by one, so the last of them is how many there were.
-            peers = self.transporter.nixl_agent.peers
-            result["generations"] = max(peer.generation for peer in peers.values())
             result["clean_shutdown"] = self.transporter.shutdown()["clean"]
+            self.watcher.join(60)
+            result["generations"] = self.phases["ready"]
+            result["missed_events"] = self.phases[None]
         for name in ("adds", "failed_adds", "double_adds", "removes"):
             result[name] = getattr(self.agent, name)
         for prefill in self.prefills:

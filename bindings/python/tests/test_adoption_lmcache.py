@@ -48,7 +48,8 @@ def sender():
 def test_before_8_threads_connect_8_times_and_spoil_each_others_calls():
     code, result = run("before", "8")
     print("before:", code, result)
-    if code == 0:  # else the shared socket took the process along
+    if code >= 0:  # else the shared socket took the process along
+        assert code == 0, result
         assert result["connects"] > 1
         assert result["hung_threads"] > 0 or result["puts"].get("own reply", 0) < 8 * 20
 

@@ -296,6 +296,8 @@ def test_a_handle_of_an_older_connection_is_refused(agent, fake):
         agent.make_prepped_xfer("WRITE", None, [0], remote, [0])
     assert (caught.value.generation, fake.count("make")) == (first, made)
     assert f"g{second}" in str(caught.value)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.name, again.generation) == (str(caught.value), "p", first)
     assert not agent.report_failed("p", caught.value)
     assert is_ready_at(agent, second)
 

@@ -135,6 +135,10 @@ def test_a_rep_server_that_never_answers_costs_each_caller_its_own_deadline():
             return caught.value.sent
 
         assert in_threads(8, call) == [True] * 8
+        with pytest.raises(AllocTimedOut) as caught:
+            channel.call(b"", 0.1)
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (type(again), str(again), again.sent) == (AllocTimedOut, str(caught.value), True)
         assert channel.snapshot()["waiting"] == 0
         with Server() as other, AllocChannel(other.endpoint) as healthy:
             assert healthy.call(b"x", PATIENCE) == b"reply to x"

@@ -14,7 +14,7 @@ This module imports no NIXL: it uses that of the agent it is given.
 from __future__ import annotations
 
 import contextvars
-import itertools
+import os
 import sys
 import threading
 from typing import Any, Callable, Optional
@@ -34,16 +34,12 @@ GONE = "nixlNotFoundError"
 _used: "contextvars.ContextVar[dict]" = contextvars.ContextVar("peerage_nixl_used", default={})
 # The connect that runs here: on_connect may use the peer before anybody else can.
 _attempt: "contextvars.ContextVar[Optional[Remote]]" = contextvars.ContextVar("peerage_nixl_attempt", default=None)
-_agents = itertools.count()
 
 
 class StaleHandle(PeerageError, ConnectionError):
     """A descriptor list or a transfer of an older connection. Nothing was called. Make it anew after ``ensure_peer``."""
 
-    def __init__(self, message: str, name: str, generation: int):
-        super().__init__(message)
-        self.name = name
-        self.generation = generation
+    generation: Optional[int] = None
 
 
 class LifecycleAgent:
@@ -54,7 +50,7 @@ class LifecycleAgent:
 
     def __init__(self, agent: Any, **policy: Any):
         self._agent = agent
-        self._key = next(_agents)
+        self._key = os.urandom(8)  # in what its exceptions say; they may be pickled, and end up in another process
         errors = _nixl_of(agent)
         self._gone = getattr(errors, GONE)
         # One slot per name in NIXL: an old connection ends before the new one is made.
@@ -114,7 +110,8 @@ class LifecycleAgent:
         return self._at(name, None, lambda remote: remote.value)
 
     def report_failed(self, name: str, error: Optional[BaseException] = None) -> bool:
-        """Says that ``name`` has failed, in place of removing it by its name. True: this ended a connection. False: stale.
+        """Says that ``name`` has failed, in place of removing it by its name. True: this report ended a connection. False: it is
+        stale, nothing changed; so too where a call raised what says that the connection is broken, and has reported it.
 
         Which connection is meant is known from ``error``, or the exception that is being handled, if a call of this agent raised
         it; else it is the one that this thread or task used last. If neither is known, or another connection has taken its place,
@@ -279,7 +276,8 @@ class LifecycleAgent:
 
     def _stale(self, name: str, generation: int, state: str) -> StaleHandle:
         text = f"a handle of peer {name!r} at g{generation}, which {state}; make it anew after ensure_peer"
-        error = StaleHandle(text, name, generation)
+        error = StaleHandle(text)
+        error.name, error.generation = name, generation
         _tag(error, (self._key, name, generation))
         return error
 

@@ -26,10 +26,8 @@ class AllocError(ConnectionError):
     Not a PeerageError: inside a lease it breaks the generation.
     """
 
-    def __init__(self, message: str, *, endpoint: str, sent: bool):
-        super().__init__(message)
-        self.endpoint = endpoint
-        self.sent = sent
+    endpoint: Optional[str] = None
+    sent = False
 
 
 class AllocTimedOut(AllocError, TimeoutError):
@@ -123,15 +121,17 @@ class AllocChannel:
         self._owner.submit(call, deadline)
         if not call.done.wait(max(0.0, timeout)) and self._owner.give_up(call):
             state = "no reply" if call.sent else self._owner.why_unsent()
-            raise AllocTimedOut(
-                f"{self.endpoint}: {state} within {timeout:g} s", endpoint=self.endpoint, sent=call.sent
-            )
+            raise self._error(AllocTimedOut, f"{state} within {timeout:g} s", call)
         call.done.wait()  # whoever took the call ends it in the next few instructions
         if call.failure is not None:
             kind, text = call.failure
-            error = {"closed": AllocClosed, "lost": AllocLost}[kind]
-            raise error(f"{self.endpoint}: {text}", endpoint=self.endpoint, sent=call.sent)
+            raise self._error({"closed": AllocClosed, "lost": AllocLost}[kind], text, call)
         return call.reply
+
+    def _error(self, kind: type, text: str, call: Call) -> AllocError:
+        error = kind(f"{self.endpoint}: {text}")
+        error.endpoint, error.sent = self.endpoint, call.sent
+        return error
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:

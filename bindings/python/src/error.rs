@@ -55,6 +55,10 @@ pub(crate) fn not_ready(py: Python<'_>, name: &str, why: &NotReady) -> PyErr {
         }
         Reason::Undrained | Reason::WaitingForPredecessor => "Undrained",
         Reason::Removed | Reason::FailedTooLong | Reason::IdleTooLong => "PeerRemoved",
+        // The word is ahead of the record, for a moment: who has just reported it meets this.
+        Reason::Unsettled if why.phase == Phase::Failed => "Broken",
+        Reason::Unsettled if why.phase == Phase::Connecting => "Connecting",
+        Reason::Unsettled if matches!(why.phase, Phase::Removing | Phase::Removed) => "PeerRemoved",
         Reason::NotAsked | Reason::Ready | Reason::Replaced | Reason::NewIncarnation | Reason::Unsettled => {
             "NotConnected"
         }

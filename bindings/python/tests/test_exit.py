@@ -155,9 +155,10 @@ if (pid := os.fork()) == 0:
             pass
     assert list(events) == [] and table.snapshot() and "a" in table.peers
     lease.release()
-    own = PeerTable(lambda attempt: 2)
+    own = PeerTable(lambda attempt: time.sleep(0.1))
     async def ready():
         own.insert("c", 1)
+        assert own.peers["c"].phase == "idle"
         return (await own.ready("c", 30)).name
     print("child", own.ensure("b", 1).phase, asyncio.run(ready()), own.shutdown(30)["clean"], closes, flush=True)
     del lease, peer, table, events

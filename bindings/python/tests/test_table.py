@@ -212,14 +212,14 @@ def test_a_removed_peer_is_gone_when_its_lease_is(table, recorder):
         table.remove("a")
 
 
-def test_a_cached_handle_of_a_removed_peer_is_replaced(table):
-    table.ensure("a", 1)
-    table.lease("a").release()
-    table.remove("a", PATIENCE)
-    table.insert("a", 2)
-    table.peers["a"].wait_ready(PATIENCE)
-    with table.lease("a") as lease:
-        assert lease.metadata == 2
+def test_a_kept_handle_does_not_answer_for_a_peer_that_is_gone(recorder):
+    with PeerTable(recorder.connect, idle_ttl=0.001) as table:
+        old = table.insert("a", 1)
+        until(lambda: table.snapshot() == [])
+        with pytest.raises(peerage.UnknownPeer):
+            table.lease("a")
+        with pytest.raises(peerage.PeerRemoved):
+            old.lease()
 
 
 def test_peers_that_the_table_removes_by_itself_leave_no_handle(recorder):

@@ -13,6 +13,8 @@ mod crossed;
 #[cfg(feature = "tcp")]
 pub mod frame;
 pub mod memory;
+#[cfg(all(feature = "nixl", unix, target_endian = "little"))]
+pub mod nixl;
 mod stages;
 #[cfg(feature = "tcp")]
 pub mod tcp;

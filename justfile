@@ -58,6 +58,10 @@ ucx *args:
 ucx-hosts:
     ci/ucx_hosts.sh
 
+# The `Nixl` transport over NIXL's Python package, which it installs under target/.
+nixl:
+    ci/nixl.sh
+
 # The `Ucx` transport against ucx_perftest; writes its sections of BENCHMARKS.md.
 ucx-bench *args:
     ci/ucx_bench.sh {{args}}

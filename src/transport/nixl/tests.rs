@@ -21,12 +21,20 @@ use std::time::{Duration, Instant};
 const ALONE: &str = "PEERAGE_TEST_NIXL_ALONE";
 const SERVES: &str = "PEERAGE_TEST_NIXL_SERVES";
 const MIB: usize = 1 << 20;
+/// More than sockets hold.
+const LARGE: usize = 32 << 20;
 
 /// Runs `body` in a process that runs nothing else, if NIXL is here.
 fn alone(test: &str, body: impl FnOnce(Arc<Library>)) {
+    alone_over(None, test, body);
+}
+
+/// As `alone`, over one of UCX's ways to move bytes; those within a machine do it at once.
+fn alone_over(tls: Option<&str>, test: &str, body: impl FnOnce(Arc<Library>)) {
     let test = format!("{}::{test}", module_path!().split_once("::").unwrap().1);
     if env::var(ALONE).as_deref() != Ok(&test) {
-        let ended = this_binary(&test).env(ALONE, &test).status().unwrap();
+        let mut command = this_binary(&test);
+        let ended = command.env(ALONE, &test).envs(tls.map(|tls| ("UCX_TLS", tls))).status().unwrap();
         assert!(ended.success(), "{test}: {ended}");
         return;
     }
@@ -334,7 +342,7 @@ impl Served {
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let line = line_of(&mut lines, "served ");
         let (address, metadata) = line.split_once(' ').unwrap();
-        let memory = Memory { kind: MemoryKind::DRAM, address: address.parse().unwrap(), len: MIB, device: 0 };
+        let memory = Memory { kind: MemoryKind::DRAM, address: address.parse().unwrap(), len: LARGE, device: 0 };
         Served { child, metadata: from_hex(metadata), memory, lines }
     }
 
@@ -390,7 +398,7 @@ fn serves() {
         return;
     }
     let library = Library::load(None).unwrap();
-    let (served, region) = (agent(&library, "served"), Region::zeroed(MIB));
+    let (served, region) = (agent(&library, "served"), Region::zeroed(LARGE));
     let memory = served.register_region(&region).unwrap();
     println!("served {} {}", memory.memory().address, to_hex(&served.local_metadata().unwrap()));
     // It ends with its input, which is its starter's: nobody is left behind.
@@ -427,7 +435,7 @@ fn a_killed_peer_is_an_error_and_its_name_is_free_again() {
             let to = a.load("served", &served.metadata).unwrap();
             served.answers(&a, &to);
             let here = || [memory.slice(0..MIB).unwrap()];
-            finish(to.transfer(Kind::WRITE, &here(), &[served.memory], None).unwrap(), &to);
+            finish(to.transfer(Kind::WRITE, &here(), &[served.memory.part(0..MIB).unwrap()], None).unwrap(), &to);
 
             served.kill();
             let mut said = None;
@@ -437,7 +445,7 @@ fn a_killed_peer_is_an_error_and_its_name_is_free_again() {
             });
             println!("round {round}: notify to the dead: {:?}", said.unwrap());
             assert!(to.notify(b"anybody?").is_err());
-            match to.transfer(Kind::WRITE, &here(), &[served.memory], None) {
+            match to.transfer(Kind::WRITE, &here(), &[served.memory.part(0..MIB).unwrap()], None) {
                 Ok(mut request) => {
                     let posted = request.post(&to);
                     println!("round {round}: write to the dead: {posted:?}");
@@ -459,45 +467,79 @@ fn a_killed_peer_is_an_error_and_its_name_is_free_again() {
     });
 }
 
+/// A transfer of all of `region` to a peer that is stopped before it is posted.
+fn to_the_stopped(to: &Remote, memory: &Arc<Registration>, served: &Served) -> Request {
+    served.signal(Signal::STOP);
+    let here = memory.slice(0..LARGE).unwrap();
+    let mut request = to.transfer(Kind::WRITE, &[here], &[served.memory], None).unwrap();
+    assert_eq!(request.post(to), Ok(Progress::Running));
+    assert_eq!(request.poll(), Ok(Progress::Running));
+    request
+}
+
 #[test]
 fn a_stopped_peer_keeps_its_transfer_and_what_it_may_touch() {
-    alone("a_stopped_peer_keeps_its_transfer_and_what_it_may_touch", |library| {
-        let (a, region) = (agent(&library, "a"), Region::zeroed(MIB));
+    alone_over(Some("tcp"), "a_stopped_peer_keeps_its_transfer_and_what_it_may_touch", |library| {
+        let (a, region) = (agent(&library, "a"), Region::zeroed(LARGE));
         let memory = a.register_region(&region).unwrap();
         let mut served = Served::start();
         let to = a.load("served", &served.metadata).unwrap();
         served.answers(&a, &to);
-        served.signal(Signal::STOP);
-        // A path by which one process writes to another's memory alone needs nothing of the other, so some may be done.
-        let start = || {
-            let mut request =
-                to.transfer(Kind::WRITE, &[memory.slice(0..MIB).unwrap()], &[served.memory], Some(b"x")).unwrap();
-            let posted = request.post(&to);
-            (request, posted)
-        };
-        let (mut running, posted) = start();
-        println!("a write to the stopped: {posted:?}");
-        if posted == Ok(Progress::Running) && running.poll() == Ok(Progress::Running) {
-            // It can't be released, nor posted twice; dropped, it is leaked and counted.
-            let mut back = running.release().unwrap_err();
-            assert_eq!(back.post(&to), Err(Status::INVALID_STATE));
-            assert_eq!(Arc::strong_count(&memory), 2);
-            drop(start().0);
-            assert_eq!((a.leaked(), Arc::strong_count(&memory)), (1, 3));
-            let (other, _) = start();
-            let held = other.abandon();
-            println!("abandoned with its peer: {held:?}");
-            if let Ok(held) = &held {
-                assert_eq!(held.registrations().len(), 1);
-            }
-            to.remove().unwrap();
-            assert_eq!(back.poll(), Err(Status::NOT_FOUND));
-            let late = back.abandon();
-            println!("abandoned without its peer: {late:?}");
-            std::mem::forget((held, late));
-        } else {
-            println!("SKIPPED: this transport of UCX needs nothing of a stopped peer");
-        }
+        // It can't be released, nor posted twice; it ends when the peer goes on.
+        let mut request = to_the_stopped(&to, &memory, &served).release().unwrap_err();
+        assert_eq!(request.post(&to), Err(Status::INVALID_STATE));
+        served.signal(Signal::CONT);
+        eventually("the transfer", || request.poll().unwrap() == Progress::Done);
+        request.release().unwrap();
+        assert_eq!(Arc::strong_count(&memory), 1);
+        // Dropped, it is leaked and counted, with its memory.
+        drop(to_the_stopped(&to, &memory, &served));
+        assert_eq!((a.leaked(), Arc::strong_count(&memory)), (1, 2));
+    });
+}
+
+/// What `request` says of NIXL, for a page that is used again after NIXL let go of its transfer.
+fn is_still_sent(library: Arc<Library>, remove: bool) {
+    let (a, region) = (agent(&library, "a"), Region::zeroed(LARGE));
+    let memory = a.register_region(&region).unwrap();
+    let mut served = Served::start();
+    let mut to = Some(a.load("served", &served.metadata).unwrap());
+    served.answers(&a, to.as_ref().unwrap());
+    fill(&region, &vec![1; LARGE]);
+    let mut request = to_the_stopped(to.as_ref().unwrap(), &memory, &served);
+    if remove {
+        to.take().unwrap().remove().unwrap();
+        assert_eq!(request.poll(), Err(Status::NOT_FOUND));
+    }
+    let held = request.abandon().unwrap();
+    assert_eq!(held.registrations().len(), 1);
+    fill(&region, &vec![2; LARGE]);
+    served.signal(Signal::CONT);
+    let to = to.unwrap_or_else(|| a.load("served", &served.metadata).unwrap());
+    served.answers(&a, &to);
+    let copy = Region::zeroed(LARGE);
+    let here = a.register_region(&copy).unwrap();
+    eventually("a byte that was written after NIXL said that the transfer is gone", || {
+        let here = here.slice(0..LARGE).unwrap();
+        finish(to.transfer(Kind::READ, &[here], &[served.memory], None).unwrap(), &to);
+        bytes(&copy).contains(&2)
+    });
+    assert_eq!(a.leaked(), 0);
+    // Nobody will ever say that it has ended.
+    std::mem::forget(held);
+}
+
+#[test]
+fn nixl_sends_from_a_page_after_it_let_go_of_its_transfer() {
+    alone_over(Some("tcp"), "nixl_sends_from_a_page_after_it_let_go_of_its_transfer", |library| {
+        is_still_sent(library, false);
+    });
+}
+
+#[test]
+fn nixl_sends_from_a_page_after_it_has_removed_the_peer_too() {
+    alone_over(Some("tcp"), "nixl_sends_from_a_page_after_it_has_removed_the_peer_too", |library| {
+        is_still_sent(library, true);
     });
 }
 

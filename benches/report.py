@@ -202,8 +202,11 @@ def against_perftest(lines):
     for line in (line for line in lines if "perftest" in line):
         bound = next(other for other in lines if other.get("what") == f'{line["case"]}, in ucx_perftest\'s')
         row = [f'{line["case"]}, {line["unit"]}', number(line["value"]), number(line["perftest"]), times(line["ratio"])]
-        rows.append(row + [f'{bound["is"]} {number(bound["bound"])}', "yes" if bound["keeps"] else "**NO**"])
-    return table(["median", "`Ucx`", "ucx_perftest", "in ucx_perftest's, median of pairs", "wanted", "kept"], rows)
+        row += [f'{bound["is"]} {number(bound["bound"])}', "yes" if bound["keeps"] else "**NO**"]
+        second = line["second_connection"]
+        rows.append(row + ["-" if second is None else f'{number(second)} us; {times(line["ratio_without"])}'])
+    head = ["median", "`Ucx`", "ucx_perftest", "in ucx_perftest's, median of pairs", "wanted", "kept"]
+    return table(head + ["a second bare connection; the ratio without it"], rows)
 
 
 def head_of_line(lines):

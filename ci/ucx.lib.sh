@@ -22,6 +22,16 @@ need_ucx() {
   pkg-config --exists 'ucx >= 1.13' 2>/dev/null || install_packages libucx-dev pkg-config
 }
 
+# Fetches UCX 1.22 into target/, and says in which folder its libraries are. Fails where it can't be had.
+newer_ucx() {
+  local folder=target/ucx-1.22
+  [ -e "$folder/libucx/lib/libucp.so.0" ] || {
+    python3 -m pip download --quiet --no-deps --dest "$folder" libucx-cu13==1.22.0 >&2 &&
+      python3 -m zipfile -e "$folder"/libucx_cu13-1.22.0-*.whl "$folder"
+  } || return
+  realpath "$folder/libucx/lib"
+}
+
 install_packages() {
   command -v apt-get >/dev/null || skip "this needs what Debian has in $*, and there is no apt-get to install it"
   local as_root=()

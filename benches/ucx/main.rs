@@ -6,6 +6,10 @@
 //! the same `UCX_TLS`, both sleeping or both polling, the same sizes. Over the table an echo is sent by the waker of the
 //! inbox, which runs on the transport's thread, as `ucx_perftest` answers where it makes progress; a put is a write of a page,
 //! asked for and acknowledged each, and `ucx_perftest` flushes once at its end. Measured in turn, in pairs; ratios within a pair.
+//!
+//! Two things differ. `ucx_perftest` sleeps as soon as nothing moves, the transport's thread some microseconds later. And a
+//! table has a connection for each way, where `ucx_perftest` has one for both: what that costs bare sockets is measured
+//! within each pair that polls, and the ratio without it is told beside the other.
 
 #[path = "../common/cores.rs"]
 mod cores;
@@ -18,6 +22,7 @@ mod median;
 mod perftest;
 mod process;
 mod serve;
+mod sockets;
 
 use lines::Lines;
 use median::median;
@@ -79,7 +84,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn compare(lines: &mut Lines, transports: &str, setting: &Setting, case: Case) -> Result<(), Box<dyn Error>> {
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let (mut ours, mut theirs, mut ways) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 0..PAIRS / lines.hurry {
         // Every other pair begins with the other one.
         if pair % 2 == 0 {
@@ -89,16 +94,27 @@ fn compare(lines: &mut Lines, transports: &str, setting: &Setting, case: Case) -
             theirs.push(perftest::run(setting, case)?);
             ours.push(drive::run(setting, case)?);
         }
+        if let (Case::Notification { times, .. }, true) = (case, setting.polling) {
+            ways.push(sockets::run(2, setting.cores, times)? - sockets::run(1, setting.cores, times)?);
+        }
     }
+    let without = median(ours.iter().zip(&theirs).zip(&ways).map(|((ours, theirs), ways)| (ours - ways) / theirs));
+    let ways = median(ways);
     let ratio = median(ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs));
     let waits = if setting.polling { "polling" } else { "sleeping" };
     let what = format!("{}, UCX_TLS {transports}, {waits}", case.name());
     let (ours, theirs) = (median(ours), median(theirs));
     lines.put(
         &what,
-        json!({ "value": ours, "perftest": theirs, "ratio": ratio, "unit": case.unit(), "pairs": PAIRS / lines.hurry }),
+        json!({
+            "value": ours, "perftest": theirs, "ratio": ratio, "unit": case.unit(), "pairs": PAIRS / lines.hurry,
+            "second_connection": ways, "ratio_without": without,
+        }),
     )?;
     println!("       {what}: {:.2} in {:.2} {}", ours.unwrap_or(0.0), theirs.unwrap_or(0.0), case.unit());
+    if let (Some(ways), Some(without)) = (ways, without) {
+        println!("       a second connection costs bare sockets {ways:.2} us of that; without it {without:.2} x");
+    }
     let bound = format!("{what}, in ucx_perftest's");
     match case {
         Case::Notification { .. } => lines.bound(&bound, ratio, ..=NOTIFICATION),

@@ -31,27 +31,31 @@ pub(crate) fn run(setting: &Setting, case: Case) -> Result<f64, Box<dyn Error>> 
 }
 
 fn test(setting: &Setting, case: Case, which: &[&str], (bytes, times): (usize, usize)) -> Result<f64, Box<dyn Error>> {
-    let port = free_port()?.to_string();
-    let command = |core: usize| {
+    let start = || -> Result<(Ended, String), Box<dyn Error>> {
+        let port = free_port()?.to_string();
         let mut command = setting.command(PROGRAM);
-        command.args(["-p", &port, "-c", &core.to_string()]).stdin(Stdio::null()).stderr(Stdio::null());
-        command
+        command.args(["-p", &port, "-c", &setting.cores[0].to_string()]);
+        Ok((Ended(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?), port))
     };
-    let server = Ended(command(setting.cores[0]).stdout(Stdio::null()).spawn()?);
+    let (mut server, mut port) = start()?;
     let (bytes, times, warm_up) = (bytes.to_string(), times.to_string(), (times / 10).to_string());
-    let mut client = command(setting.cores[1]);
-    client.arg("127.0.0.1").args(which).args(["-s", &bytes, "-n", &times, "-w", &warm_up]);
-    client.args(["-M", "multi", "-I", "-e", "-f", "-E", if setting.polling { "poll" } else { "sleep" }]);
-    // The server may not listen yet.
     let end = Instant::now() + Duration::from_secs(10);
     let said = loop {
-        let output = client.output()?;
+        let mut client = setting.command(PROGRAM);
+        client.args(["-p", &port, "-c", &setting.cores[1].to_string(), "127.0.0.1"]);
+        client.args(which).args(["-s", &bytes, "-n", &times, "-w", &warm_up]);
+        client.args(["-M", "multi", "-I", "-e", "-f", "-E", if setting.polling { "poll" } else { "sleep" }]);
+        let output = client.stdin(Stdio::null()).output()?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() {
             break said;
         }
         if Instant::now() > end {
             return Err(format!("{PROGRAM} {}: {said}", output.status).into());
+        }
+        // It does not listen yet, or somebody else took its port.
+        if server.0.try_wait()?.is_some() {
+            (server, port) = start()?;
         }
         std::thread::sleep(Duration::from_millis(20));
     };

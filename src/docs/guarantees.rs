@@ -107,7 +107,7 @@
 //!   up, at whatever point, and whatever the transport raises. Where the peer can't be told, the end of the connection is the
 //!   owner's. After [`Cancelled::Quiesced`](crate::Cancelled::Quiesced) nothing touches the local pages.
 //! - `Ok` of a notification means accepted by the transport. `Done` of a write means that the owner of the page has said so;
-//!   over `Ucx`, that libucp has flushed it there.
+//!   over `Ucx` with `one_sided`, that libucp has flushed it there.
 //! - Generations grow per peer. They are not consecutive.
 //!
 //! # Whose code runs where

@@ -20,16 +20,26 @@
 //!
 //! - **`Ucx` trusts the network.** UCX authenticates nobody and protects nothing. Only loopback addresses are listened on and dialled
 //!   unless `trust_network` is said, but the lanes that carry data listen on every device that `UCX_NET_DEVICES` allows.
+//!   libucp 1.13.1 aborts the process when somebody connects to its listener and sends what is not UCX's
+//!   (`tcp_sockcm_ep.c`, "offset <= length"): any local user may, on loopback too, and so does a health check or a port scanner.
 //! - **One `Ucx` per process.** With several, libucs of UCX 1.13.1 may abort the process (`async.c`, `handler->async == async`): it
 //!   keeps events by descriptor number, and takes one worker's for another's when a number comes again. One is not affected.
+//!   A forked child of a process that has one can't connect by one of its own: start it anew with `exec`.
 //!   It also is one lock for all peers: libucp takes its worker's around each call, though never while it waits for a peer.
 //! - **`Ucx` moves pages by messages unless its builder says `one_sided`.** Where no device reads and writes memory by itself,
 //!   libucp emulates that with messages and answers each; if the writer's process is killed in between, libucp of UCX 1.13.1
 //!   finds that fatal and aborts the process that is written to (`ucp_request.inl`, "unexpected error", under `ucp_put_handler`):
 //!   within seconds in each run of a test that does it. Our own messages are answered by messages, for which an error is only
-//!   that; they cost a copy at the receiver. It is a setting because libucp of 1.13 does not say what its devices can do.
+//!   that, if libucp copies what it sends (`ZCOPY_THRESH`, which the builder sets); they cost a copy on each side. Put and get are
+//!   used only where both sides say `one_sided`. It is a setting because libucp of 1.13 does not say what its devices can do.
 //! - **`Ucx` binds to the devices that are up.** libucp looks for devices when the transport is made; a process that starts while
 //!   its link is down is not reached after it is up again, until it is started anew.
+//! - **A peer that dies while a connect is under way may take a process along** that reaches it over libuct's TCP, once in some
+//!   thousands: libuct of UCX 1.13.1 forgets that such an endpoint has failed, and aborts (`tcp_ep.c`, under
+//!   `uct_tcp_ep_destroy_progress`). Who dials and who is dialled may be hit; nothing that is called from outside prevents it.
+//! - **A process should drop its `Ucx` before it exits.** libucs takes itself down in `exit`, while threads run, and aborts if one
+//!   of them is in it. The transport's thread is kept out from there on; libucs of UCX 1.13.1 has a thread of its own, which may
+//!   still be hit, once in some thousands.
 //!
 //! # About what is in use
 //!

@@ -6,6 +6,8 @@ use crate::lines::{Command, Event};
 use crate::plan::{Act, Direction, Plan, Row, SURVIVOR, Sign, Step, When, Where};
 use crate::process::{News, Process, Source};
 use crate::proxy::Proxy;
+use crate::transport::Over;
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,6 +23,7 @@ const SENDERS: [usize; 2] = [3, 1];
 
 pub(crate) struct Run<'a> {
     plan: &'a Plan,
+    over: Over,
     nodes: Vec<Node>,
     /// The ways that can be muted, by who dials and who is dialled.
     ways: HashMap<(usize, usize), Proxy>,
@@ -51,10 +54,11 @@ pub(crate) struct Node {
 
 impl<'a> Run<'a> {
     /// Starts all processes, and waits until all send to each other.
-    pub(crate) fn start(plan: &'a Plan) -> Self {
+    pub(crate) fn start(plan: &'a Plan, over: Over) -> Self {
         let survivor = plan.survivor();
         let all = 0..plan.processes.len();
-        let mut run = Run { plan, nodes: vec![], ways: HashMap::new(), news: channel(), doing: "starting".into() };
+        let mut run =
+            Run { plan, over, nodes: vec![], ways: HashMap::new(), news: channel(), doing: "starting".into() };
         for (nth, node) in plan.processes.iter().enumerate() {
             let others = all.clone().filter(|other| *other != nth && (nth == survivor || *other == survivor));
             run.nodes.push(Node {
@@ -117,6 +121,11 @@ impl<'a> Run<'a> {
         for nth in self.living() {
             let left = self.nodes[nth].left.as_deref().unwrap_or_default();
             assert_eq!(left, "", "{}: shut down, but not clean", self.nodes[nth].name);
+        }
+        self.wait("all have ended", |run| run.living().all(|nth| run.nodes[nth].ended().is_some()));
+        for nth in self.living() {
+            let (name, ended) = (&self.nodes[nth].name, self.nodes[nth].ended());
+            assert!(ended.is_some_and(|it| it.exit_status() == Some(0)), "{name}: shut down, but ended with {ended:?}");
         }
     }
 
@@ -255,7 +264,8 @@ impl<'a> Run<'a> {
         node.life += 1;
         (node.table, node.left) = (Value::Null, None);
         let threads = SENDERS[usize::from(node.name != SURVIVOR)];
-        let setup = Setup { name: node.name.clone(), at: node.at, accept_delay: plan.accept_delay, threads };
+        let (at, accept_delay, over) = (node.at, plan.accept_delay, self.over);
+        let setup = Setup { name: node.name.clone(), at, accept_delay, threads, over };
         let mut program = std::process::Command::new(std::env::current_exe().unwrap());
         program.args(["--exact", "a_process_of_a_plan", "--ignored", "--nocapture", "--test-threads", "1"]);
         program.env(crate::CHILD, setup.to_string());
@@ -329,6 +339,13 @@ impl<'a> Run<'a> {
 impl Node {
     pub(crate) fn pid(&self) -> u32 {
         self.process.as_ref().expect("it lives").pid()
+    }
+
+    /// `None`: it runs. Its process is not waited for, so its id stays its own.
+    fn ended(&self) -> Option<WaitIdStatus> {
+        let pid = Pid::from_raw(self.pid() as i32).expect("a process's id is not 0");
+        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(pid), how).expect("it is our child")
     }
 
     /// What it says of a peer that it has.

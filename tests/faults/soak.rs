@@ -3,6 +3,7 @@
 use crate::measure;
 use crate::plan::{Must, Plan};
 use crate::run::Run;
+use crate::transport::Over;
 use std::time::{Duration, Instant};
 
 /// How much the memory of a thread may move: twice the 128 kB that glibc's allocator keeps before it gives the top of an
@@ -36,6 +37,16 @@ impl Held {
 
 #[test]
 fn soak() {
+    soak_over(Over::Tcp);
+}
+
+#[cfg(feature = "ucx")]
+#[test]
+fn over_ucx() {
+    soak_over(Over::Ucx);
+}
+
+fn soak_over(over: Over) {
     let cycles = std::env::var("PEERAGE_FAULTS_SOAK").ok();
     let cycles = cycles.map_or(CYCLES, |text| text.parse().expect("PEERAGE_FAULTS_SOAK is a number"));
     assert!(cycles >= 10, "PEERAGE_FAULTS_SOAK must be at least 10: there is a warm-up");
@@ -48,7 +59,7 @@ fn soak() {
             *generations = least + more..=most + most * more;
         }
     }
-    let mut run = Run::start(&plan);
+    let mut run = Run::start(&plan, over);
     let pid = run.survivor().pid();
     run.listen_for(IDLE);
     let baseline = Held::by(pid);

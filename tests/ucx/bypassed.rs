@@ -4,12 +4,18 @@
 use super::{Done, MESSAGE, SENDERS};
 use peerage_ucx_sys::*;
 use socket2::SockAddr;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::time::Instant;
+
+/// Of the libucp that runs.
+pub(super) fn version() -> String {
+    // SAFETY: libucp answers with a text of its own that never changes.
+    unsafe { CStr::from_ptr(ucp_get_version_string()) }.to_string_lossy().into_owned()
+}
 
 #[derive(Clone, Copy)]
 struct Worker(ucp_worker_h);

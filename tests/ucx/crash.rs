@@ -99,7 +99,8 @@ fn child_of_the_crash_test() {
     }
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     println!(
-        "{mode}: {} connects, {} closes, {} sends",
+        "{mode}, libucp {}: {} connects, {} closes, {} sends",
+        bypassed::version(),
         count(&done.connects),
         count(&done.closes),
         count(&done.sends)

@@ -2,9 +2,11 @@
 #![cfg(not(peerage_loom))]
 
 mod crash;
+mod exits;
+mod held_up;
 mod hosts;
+mod killed;
 mod messages;
 mod processes;
 mod resources;
 mod support;
-mod writers;

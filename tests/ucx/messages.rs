@@ -2,7 +2,10 @@
 
 use crate::support::*;
 use peerage::transport::ucx::{Ucx, UcxBindError, UcxError};
-use peerage::{CloseReason, DataPlane, ErrorClass, Liveness, ProbeContext, Transport, TransportError};
+use peerage::{
+    Access, CloseReason, DataPlane, ErrorClass, Liveness, Outcome, Post, ProbeContext, Region, TransferKind, Transport,
+    TransportError,
+};
 use std::time::{Duration, Instant};
 
 /// Short ones come at once, long ones are fetched and overtaken.
@@ -45,11 +48,14 @@ fn who_is_not_received_is_refused_as_busy_and_goes_on_once_it_is() {
         assert!(sent < 100_000, "nothing holds it back");
     };
     assert!(matches!(busy.class(), ErrorClass::Busy { .. }), "{busy:?}");
-    let (all, mut next) = (3 * sent, 0_u32);
+    let (all, mut next, end) = (3 * sent, 0_u32, soon());
     while next < all {
-        assert_eq!(b.inbox().recv(soon()).unwrap().bytes, next.to_le_bytes());
-        next += 1;
-        // What is received makes room for more, sooner or later.
+        assert!(Instant::now() < end, "{next} of {all} came");
+        if let Some(message) = b.inbox().recv(Instant::now() + Duration::from_millis(10)) {
+            assert_eq!(message.bytes, next.to_le_bytes());
+            next += 1;
+        }
+        // What is received makes room for more, sooner or later: also when all that was sent has come.
         while sent < all && a.notify(&connection, &sent.to_le_bytes()).is_ok() {
             sent += 1;
         }
@@ -88,6 +94,29 @@ fn a_probe_is_answered_and_one_of_a_dead_connection_is_not() {
 }
 
 /// fails if: an inbound connection that breaks stays open here.
+/// Three answers before one large page has gone: a peer that is written to is as alive as another.
+///
+/// fails if: libucp is given all of a page at once.
+#[test]
+fn a_probe_does_not_wait_for_a_page_that_is_on_its_way() {
+    const LEN: usize = 512 << 20;
+    let (a, b) = (ucx("a"), ucx("b"));
+    let connection = dial(&a, &b);
+    let (local, page) = (Region::zeroed(LEN), Region::zeroed(LEN));
+    a.register(&local).unwrap();
+    b.register(&page).unwrap();
+    let grant = b.grants().lend(&name("a"), &page.slice(0..LEN).unwrap(), Access::Write);
+    let (post, transfer) = Post::standalone(TransferKind::Write, local.slice(0..LEN).unwrap(), grant.remote());
+    a.post(&connection, post).unwrap();
+    eventually("it runs", || grant.running() > 0);
+    for _ in 0..3 {
+        let cx = ProbeContext { name: name("b"), generation: generation(), deadline: soon() };
+        assert_eq!(a.probe(&cx, &connection), Liveness::Alive);
+    }
+    assert_eq!(transfer.try_outcome(), None, "the answers waited for the page");
+    assert_eq!(transfer.wait(soon()), Some(Outcome::Done));
+}
+
 #[test]
 fn a_connection_that_is_closed_by_force_ends_on_the_other_side_too() {
     let (a, b) = (ucx("a"), ucx("b"));
@@ -130,6 +159,31 @@ fn a_dialer_may_have_for_ever_to_say_who_it_is() {
 }
 
 #[test]
+fn a_connect_waits_as_long_as_the_acceptor_was_told_to_delay() {
+    let delay = Duration::from_millis(80);
+    let (a, b) = (ucx("a"), Ucx::builder().name(name("b")).accept_delay(delay).bind("127.0.0.1:0").unwrap());
+    let start = Instant::now();
+    disconnect(&a, dial(&a, &b), CloseReason::Removed);
+    assert!(start.elapsed() >= delay);
+}
+
+/// fails if: the thread that serves everybody sleeps for the delay, or adds it to a moment as it was given.
+#[test]
+fn who_delays_an_acceptance_for_ever_goes_on_meanwhile() {
+    let (a, slow) = (ucx("a"), Ucx::builder().name(name("b")).accept_delay(Duration::MAX).bind("127.0.0.1:0").unwrap());
+    let at = slow.local_addr();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| try_dial(&a, "b", at));
+        eventually("it is greeted", || slow.inbound().len() == 1);
+        disconnect(&slow, dial(&slow, &a), CloseReason::Removed);
+        assert!(!waits.is_finished());
+        drop(slow);
+        let error = waits.join().unwrap().unwrap_err();
+        assert!(matches!(error, UcxError::Unreachable { .. }), "{error:?}");
+    });
+}
+
+#[test]
 fn who_dials_the_wrong_one_or_nobody_is_told() {
     let (a, b) = (ucx("a"), ucx("b"));
     match try_dial(&a, "c", b.local_addr()).unwrap_err() {
@@ -145,9 +199,28 @@ fn who_dials_the_wrong_one_or_nobody_is_told() {
     assert!(error.native_code().is_some_and(|code| code < 0), "{error:?}");
 }
 
+/// fails if: what is newest is forgotten when it is closed.
 #[test]
-fn a_setting_that_libucp_does_not_know_and_a_network_that_is_not_trusted_are_refused() {
-    let error = Ucx::builder().config("NO_SUCH_MODE\0", "x").bind("127.0.0.1:0").unwrap_err();
+fn a_message_of_a_connection_that_was_replaced_is_dropped_also_when_the_newer_one_has_gone() {
+    let (a, b) = (ucx("a"), ucx("b"));
+    let old = dial(&a, &b);
+    a.notify(&old, b"in time").unwrap();
+    assert_eq!(b.inbox().recv(soon()).unwrap().bytes, b"in time");
+    disconnect(&a, dial(&a, &b), CloseReason::Removed);
+    eventually("the newer one has gone", || b.inbound().len() == 1);
+    a.notify(&old, b"late").unwrap();
+    eventually("it is dropped", || b.inbound_counts().outdated == 1);
+    assert!(b.inbox().is_empty());
+    drop(old);
+    eventually("the old one has gone, too", || b.inbound().is_empty());
+    assert_eq!((b.inbound_counts().misbehaved, b.inbound_counts().lost), (0, 0));
+}
+
+#[test]
+fn a_setting_that_libucp_does_not_take_and_a_network_that_is_not_trusted_are_refused() {
+    let error = Ucx::builder().config("MAX_RNDV_LANES", "many").bind("127.0.0.1:0").unwrap_err();
+    assert!(matches!(error, UcxBindError::Configuration { .. }), "{error:?}");
+    let error = Ucx::builder().config("NO_NAME\0", "x").bind("127.0.0.1:0").unwrap_err();
     assert!(matches!(error, UcxBindError::Configuration { .. }), "{error:?}");
     let error = Ucx::builder().config("TLS", "no_such_device").bind("127.0.0.1:0").unwrap_err();
     assert!(matches!(error, UcxBindError::Configuration { .. }), "{error:?}");

@@ -2,7 +2,9 @@
 
 use crate::processes::{ready_again, table};
 use crate::support::*;
-use peerage::{CloseReason, DataPlane, Phase};
+use peerage::transport::ucx::UcxError;
+use peerage::{CloseReason, DataPlane, ErrorClass, Phase, TransportError};
+use rustix::process::{Resource, Rlimit};
 
 /// How many descriptors more than at the start are no leak: what libucp makes once, when it is first needed.
 pub(crate) const ONCE: usize = 4;
@@ -51,6 +53,26 @@ fn kills_and_restarts_of_a_peer_leave_no_descriptor_behind() {
         ready_again(&peer);
         println!("{cycles} kills: descriptors {before} to {}", descriptors());
         assert!(descriptors() <= before + ONCE, "{before} to {}", descriptors());
+    });
+}
+
+/// fails if: what libucp says of an attempt is taken for the peer's fault.
+#[test]
+fn a_process_without_descriptors_blames_itself() {
+    alone("resources::a_process_without_descriptors_blames_itself", || {
+        let served = Served::start(0);
+        let here = ucx("here");
+        let connection = try_dial(&here, "served", served.addr).unwrap();
+        let before = rustix::process::getrlimit(Resource::Nofile);
+        let limit = |current| Rlimit { current: Some(current), maximum: before.maximum };
+        rustix::process::setrlimit(Resource::Nofile, limit(descriptors() as u64 + 20)).unwrap();
+        let taken: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        let error = try_dial(&here, "served", served.addr).unwrap_err();
+        assert!(matches!(error, UcxError::NoDescriptor { .. }), "{error:?}");
+        assert_eq!(error.class(), ErrorClass::Local);
+        here.notify(&connection, b"goes on").unwrap();
+        drop(taken);
+        try_dial(&here, "served", served.addr).unwrap();
     });
 }
 

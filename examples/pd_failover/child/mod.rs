@@ -197,7 +197,7 @@ fn listen(setup: &Setup) -> Result<Wire, String> {
     match setup.transport {
         TransportKind::Tcp => listen_tcp(setup).map(Wire::Tcp),
         #[cfg(feature = "ucx")]
-        TransportKind::Ucx => Ok(Wire::Ucx(listen_ucx(setup)?, setup.connect_delay)),
+        TransportKind::Ucx => Ok(Wire::Ucx(listen_ucx(setup)?)),
     }
 }
 
@@ -206,7 +206,12 @@ fn listen_ucx(setup: &Setup) -> Result<peerage::transport::ucx::Ucx, String> {
     use peerage::transport::ucx::{Ucx, UcxBindError};
     let deadline = Instant::now() + BIND;
     loop {
-        match Ucx::builder().name(peer_name(&setup.name)?).overlap(false).bind(setup.listen) {
+        let ucx = Ucx::builder()
+            .name(peer_name(&setup.name)?)
+            .overlap(false)
+            .accept_delay(setup.connect_delay)
+            .bind(setup.listen);
+        match ucx {
             Err(UcxBindError::Listen { .. }) if Instant::now() < deadline => thread::sleep(Duration::from_millis(20)),
             ucx => return ucx.map_err(|error| error.to_string()),
         }

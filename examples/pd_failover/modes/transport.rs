@@ -10,8 +10,6 @@ use peerage::transport::{
 use peerage::{GrantBook, Inbox, Incarnation, PeerName, Post, Region, TransferId};
 use std::fmt;
 use std::str::FromStr;
-#[cfg(feature = "ucx")]
-use std::time::Duration;
 use std::time::Instant;
 
 /// Which.
@@ -50,9 +48,8 @@ impl FromStr for Kind {
 /// Either transport.
 pub(crate) enum Wire {
     Tcp(Tcp),
-    /// It has no slow acceptors of its own, so every dialer waits for this long.
     #[cfg(feature = "ucx")]
-    Ucx(Ucx, Duration),
+    Ucx(Ucx),
 }
 
 #[derive(Debug)]
@@ -103,7 +100,7 @@ macro_rules! either {
         match $wire {
             Wire::Tcp($transport) => $call,
             #[cfg(feature = "ucx")]
-            Wire::Ucx($transport, _) => $call,
+            Wire::Ucx($transport) => $call,
         }
     };
 }
@@ -114,7 +111,7 @@ macro_rules! over {
         match ($wire, $connection) {
             (Wire::Tcp($transport), WireConnection::Tcp($of)) => $call,
             #[cfg(feature = "ucx")]
-            (Wire::Ucx($transport, _), WireConnection::Ucx($of)) => $call,
+            (Wire::Ucx($transport), WireConnection::Ucx($of)) => $call,
             #[cfg(feature = "ucx")]
             _ => unreachable!("a connection is of the transport that made it"),
         }
@@ -137,7 +134,7 @@ impl Wire {
                 }
             }
             #[cfg(feature = "ucx")]
-            Wire::Ucx(ucx, _) => {
+            Wire::Ucx(ucx) => {
                 ucx.inbound().iter().filter(|(key, _)| is_meant(&key.name)).for_each(|(key, _)| ucx.cut_inbound(key));
             }
         }
@@ -178,8 +175,7 @@ impl Transport for Wire {
                 Connected { connection: WireConnection::Tcp(connection), incarnation }
             }
             #[cfg(feature = "ucx")]
-            Wire::Ucx(ucx, delay) => {
-                std::thread::sleep(*delay);
+            Wire::Ucx(ucx) => {
                 let Connected { connection, incarnation } = ucx.connect(cx, to)?;
                 Connected { connection: WireConnection::Ucx(connection), incarnation }
             }
@@ -190,7 +186,7 @@ impl Transport for Wire {
         match (self, connection) {
             (Wire::Tcp(tcp), WireConnection::Tcp(of)) => map(tcp.disconnect(cx, of, why), WireConnection::Tcp),
             #[cfg(feature = "ucx")]
-            (Wire::Ucx(ucx, _), WireConnection::Ucx(of)) => map(ucx.disconnect(cx, of, why), WireConnection::Ucx),
+            (Wire::Ucx(ucx), WireConnection::Ucx(of)) => map(ucx.disconnect(cx, of, why), WireConnection::Ucx),
             #[cfg(feature = "ucx")]
             _ => Closed::Leaked("it is of another transport"),
         }

@@ -43,6 +43,8 @@ mod wire;
 pub use address::{AddressError, TcpAddress};
 pub use builder::TcpBuilder;
 pub use connection::TcpConnection;
+#[cfg(all(feature = "ucx", target_endian = "little"))]
+pub(super) use error::what_the_resolver_lacked;
 pub use error::{BindError, Misbehaviour, TcpError};
 use inbound::Stop;
 pub use inbound::{Inbound, InboundKey};

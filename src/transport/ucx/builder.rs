@@ -1,6 +1,7 @@
 //! Settings of a `Ucx`, and how it is made.
 
 use super::error::UcxBindError;
+use super::exit::Door;
 use super::inbound::Registry;
 use super::mailbox::Mailbox;
 use super::native::{Context, Listener, Worker};
@@ -40,6 +41,7 @@ pub(super) struct Settings {
     pub(super) trust_network: bool,
     pub(super) polling: bool,
     pub(super) overlap: bool,
+    pub(super) accept_delay: Duration,
     pub(super) one_sided: bool,
 }
 
@@ -53,6 +55,7 @@ impl Default for Settings {
             trust_network: false,
             polling: false,
             overlap: true,
+            accept_delay: Duration::ZERO,
             one_sided: false,
         }
     }
@@ -66,6 +69,16 @@ const OURS: [(&str, &str, &str); 2] = [
     ("CM_REUSEADDR", "UCX_TCP_CM_REUSEADDR", "y"),
 ];
 
+/// The same unless pages are moved by put and get.
+const COPIES: [(&str, &str, &str); 2] = [
+    // What libucp of 1.13.1 sends over TCP without a copy of its own aborts the process when the peer is killed meanwhile
+    // (`uct_iface.h`, "comp->count > 0").
+    ("ZCOPY_THRESH", "UCX_ZCOPY_THRESH", "inf"),
+    // It copies into pieces of this, and gives the system one at a time: 8 KiB by default, half as fast. What others receive
+    // at most is 64 KiB by default.
+    ("TX_SEG_SIZE", "UCX_TCP_TX_SEG_SIZE", "64k"),
+];
+
 impl UcxBuilder {
     /// What this process is called; peers must dial it by this name. Default: `peerage-<process id>-<incarnation>`.
     pub fn name(mut self, name: PeerName) -> Self {
@@ -73,10 +86,12 @@ impl UcxBuilder {
         self
     }
 
-    /// A setting of libucp, by its name without `UCX_`: `config("TLS", "rc,sm")`. It goes over what the environment says;
+    /// A setting of libucp, by its name without `UCX_`: `config("TLS", "rc,tcp")`. It goes over what the environment says;
     /// `UCX_` variables count for everything that is not set here. Those that concern listening and connecting have their prefix
     /// in the environment only: `UCX_TCP_CM_REUSEADDR` there is `config("CM_REUSEADDR", …)` here. Default: `CM_REUSEADDR` and
-    /// `USE_MT_MUTEX` are `y` unless the environment says otherwise, and everything else is libucp's own.
+    /// `USE_MT_MUTEX` are `y`, and where pages are moved by messages `ZCOPY_THRESH` is `inf` and `TX_SEG_SIZE` `64k`, unless the
+    /// environment says otherwise; everything else is libucp's own. libucp refuses a value that
+    /// it can't read; a name that it does not know it may take without a word.
     pub fn config(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.config.push((name.into(), value.into()));
         self
@@ -89,7 +104,8 @@ impl UcxBuilder {
         self
     }
 
-    /// Whether the thread never sleeps, for latency: it takes a core then, all the time. Default: no.
+    /// Whether the thread never sleeps, for latency: it takes a core then, all the time. Default: no,
+    /// it sleeps once nothing has moved for 20 us.
     pub fn polling(mut self, polling: bool) -> Self {
         self.settings.polling = polling;
         self
@@ -98,6 +114,13 @@ impl UcxBuilder {
     /// Whether a new connection to a peer may be opened while the old one drains. Default: yes.
     pub fn overlap(mut self, overlap: bool) -> Self {
         self.settings.overlap = overlap;
+        self
+    }
+
+    /// How long the acceptor waits before it answers a hello: for measuring what slow connects cost. Nobody else waits for it.
+    /// More than 30 years is taken as 30 years. Default: not at all.
+    pub fn accept_delay(mut self, delay: Duration) -> Self {
+        self.settings.accept_delay = FOREVER.min(delay);
         self
     }
 
@@ -154,7 +177,8 @@ impl UcxBuilder {
     ///   another port.
     /// - [`UcxBindError::NotLoopback`]: say [`trust_network`](Self::trust_network), if that is so.
     /// - [`UcxBindError::Configuration`], [`UcxBindError::Worker`]: libucp takes a setting not, or can't serve several threads.
-    /// - [`UcxBindError::Thread`], [`UcxBindError::Fork`]: the operating system gave no thread, or no memory to notice forks.
+    /// - [`UcxBindError::Thread`], [`UcxBindError::Fork`], [`UcxBindError::Exit`]: the operating system gave no thread, or no memory
+    ///   to notice forks or the process's end.
     pub fn bind(self, address: impl ToSocketAddrs) -> Result<Ucx, UcxBindError> {
         let UcxBuilder { name, clock, config, settings } = self;
         let within = |limit: &'static str, given: usize, max: usize| match given {
@@ -173,9 +197,11 @@ impl UcxBuilder {
             return Err(UcxBindError::NotLoopback { address });
         }
         fork::watch().map_err(UcxBindError::Fork)?;
+        let door = Door::new().map_err(UcxBindError::Exit)?;
         let is_free = |(_, variable, _): &(&str, &str, &str)| std::env::var_os(variable).is_none();
-        let ours = OURS.into_iter().filter(is_free).map(|(setting, _, value)| (setting.to_owned(), value.to_owned()));
-        let config: Vec<_> = ours.chain(config).collect();
+        let named = |(setting, _, value): (&str, &str, &str)| (setting.to_owned(), value.to_owned());
+        let copies = COPIES.into_iter().filter(|_| !settings.one_sided);
+        let config: Vec<_> = OURS.into_iter().chain(copies).filter(is_free).map(named).chain(config).collect();
         let context = Context::new(&config);
         let context =
             context.map_err(|not| UcxBindError::Configuration { setting: not.setting, status: not.status })?;
@@ -201,6 +227,7 @@ impl UcxBuilder {
             mailbox,
             context,
             settings,
+            door,
         });
         let thread = Thread::new(shared.clone(), worker, listener);
         let thread = std::thread::Builder::new().name("peerage-ucx".into()).spawn(move || thread.run());

@@ -23,17 +23,24 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The most bytes of a page in one message: large against its head, small against what a peer may have to put together.
-const CHUNK: usize = 64 << 10;
-
-/// Tells the endpoints of a worker apart while they are open. Never followed.
+/// Tells the endpoints of a worker apart while they are open: what libucp names one by. Never followed.
 pub(super) type EndpointKey = usize;
+
+/// Whose an operation is. libucp gives the address of a closed endpoint to a new one, also before the operations of the
+/// closed one have ended, so what ends says more than the address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Origin {
+    pub(super) key: EndpointKey,
+    serial: u64,
+}
 
 /// One endpoint. Dropped without [`close`](Self::close), it is closed by force there and then.
 pub(super) struct Endpoint {
     raw: ucp_ep_h,
+    /// Of all endpoints of the process.
+    serial: u64,
     worker: Arc<Worker>,
     /// Operations that have not ended.
     flight: Arc<AtomicUsize>,
@@ -48,22 +55,24 @@ unsafe impl Sync for Endpoint {}
 /// What libucp may touch until the operation ends.
 enum Held {
     Message { _bytes: Box<[u8]> },
-    Page { _head: Box<[u8]>, page: Arc<Page> },
+    Piece { _head: Box<[u8]>, page: Arc<Page>, len: usize },
     Access(Access),
     Receive(Received),
 }
 
 struct Operation {
     held: Held,
-    key: EndpointKey,
+    of: Origin,
     flight: Arc<AtomicUsize>,
     mailbox: Arc<Mailbox>,
 }
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        // Release: what the operation touched, for who sees it gone.
+        // ord! Release: what libucp touched for the operation, to who closes. Pairs with Acquire in `Closing::is_over`. In no
+        //      model: its other half is libucp.
         self.flight.fetch_sub(1, Ordering::Release);
+        // ord! Relaxed: who sees too many naps for a millisecond.
         self.mailbox.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -71,7 +80,7 @@ impl Drop for Operation {
 /// A read or a write of a page of ours, from its go to the end of its flush.
 pub(super) struct Access {
     pub(super) link: Arc<Link>,
-    pub(super) endpoint: EndpointKey,
+    pub(super) of: Origin,
     pub(super) id: TransferId,
     pub(super) kind: TransferKind,
     pub(super) local: Slice,
@@ -87,7 +96,7 @@ pub(super) struct Page {
     pub(super) transfer: TransferId,
     pub(super) part: Slice,
     /// Keeps the page from being used again, if it is lent.
-    pub(super) loan: Option<HeldLoan>,
+    pub(super) _loan: Option<HeldLoan>,
 }
 
 /// The key to a peer's memory, for one endpoint.
@@ -98,14 +107,18 @@ unsafe impl Send for RemoteKey {}
 
 impl Drop for RemoteKey {
     fn drop(&mut self) {
-        // SAFETY: unpacked in `Endpoint::key`; the operation that used it has ended, as it owned it.
+        // SAFETY: 1. unpacked in `Endpoint::unpack`; the operation that used it has ended, as it owned it.
+        //         2. ucp.h wants this before the endpoint is destroyed, and of what a forced close ends it comes after. libucp
+        //            1.13 to 1.22 touches nothing here but a pool of the worker's, which lives: an access is dropped by its
+        //            thread or in its callback.
+        //         Ends if: an access outlives the thread, or libucp begins to use the endpoint here.
         unsafe { ucp_rkey_destroy(self.0) };
     }
 }
 
 /// A long message on its way in.
 pub(super) struct Received {
-    pub(super) endpoint: EndpointKey,
+    pub(super) of: Origin,
     pub(super) head: Head,
     pub(super) bytes: Vec<u8>,
 }
@@ -156,11 +169,17 @@ impl Endpoint {
         // SAFETY: addresses are copied in the call; the handler's `arg` is the mailbox, which the worker keeps and the endpoint
         //         keeps the worker.
         Status::check(unsafe { ucp_ep_create(worker.raw, &params, &mut raw) })?;
-        Ok(Endpoint { raw, worker: worker.clone(), flight: Arc::default() })
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let serial = NEXT.fetch_add(1, Ordering::Relaxed);
+        Ok(Endpoint { raw, serial, worker: worker.clone(), flight: Arc::default() })
     }
 
     pub(super) fn key(&self) -> EndpointKey {
         self.raw.addr()
+    }
+
+    pub(super) fn origin(&self) -> Origin {
+        Origin { key: self.key(), serial: self.serial }
     }
 
     /// Sends a message: one allocation, which libucp may use until it has sent it. Never waits.
@@ -180,34 +199,37 @@ impl Endpoint {
         self.submit(Held::Message { _bytes: bytes }, None, flags, submit).map(drop).map_err(|(status, _)| status)
     }
 
-    /// Sends a page as messages of [`CHUNK`] bytes, an empty one as one. When all have ended here there is an
-    /// [`Event::Paged`], also after an error, of which some may have been sent.
-    pub(super) fn send_page(&self, generation: Generation, page: Page) -> Result<(), Status> {
-        let page = Arc::new(page);
-        let outcome = (0..page.part.len().max(1)).step_by(CHUNK).try_for_each(|at| {
-            let head = Head { offset: at as u64, ..Head::new(Kind::Page, generation, page.transfer.0) };
-            let head: Box<[u8]> = Box::new(head.encode());
-            let (header, data, len) = (head.as_ptr(), page.part.as_ptr(), CHUNK.min(page.part.len() - at));
-            let submit = |param: &ucp_request_param_t| {
-                // SAFETY: 1. the endpoint is open while it is borrowed; the operation owns the header and a share of the page.
-                //         2. `at + len` is not past its end. Its bytes are atomics that may change at any time.
-                unsafe { ucp_am_send_nbx(self.raw, 0, header.cast(), Head::LEN, data.add(at).cast(), len, param) }
-            };
-            let flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
-            match self.submit(Held::Page { _head: head, page: page.clone() }, None, flags, submit) {
-                Ok(_ended) => Ok(()),
-                Err((status, _held)) => Err(status),
-            }
-        });
-        paged(page, self.key(), &self.worker.mailbox);
-        outcome
+    /// Sends a piece of a page. `true`: it has ended at once; else there is an [`Event::Piece`] when it has.
+    pub(super) fn send_piece(
+        &self,
+        generation: Generation,
+        page: &Arc<Page>,
+        at: usize,
+        len: usize,
+    ) -> Result<bool, Status> {
+        assert!(at + len <= page.part.len());
+        let head = Head { offset: at as u64, ..Head::new(Kind::Page, generation, page.transfer.0) };
+        let head: Box<[u8]> = Box::new(head.encode());
+        let (header, data) = (head.as_ptr(), page.part.as_ptr());
+        let submit = |param: &ucp_request_param_t| {
+            // SAFETY: 1. the endpoint is open while it is borrowed; the operation owns the header and a share of the page.
+            //         2. `at + len` is not past its end, asserted above. Its bytes are atomics that may change at any time.
+            unsafe { ucp_am_send_nbx(self.raw, 0, header.cast(), Head::LEN, data.add(at).cast(), len, param) }
+        };
+        let flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
+        let held = Held::Piece { _head: head, page: page.clone(), len };
+        self.submit(held, None, flags, submit).map(|ended| ended.is_some()).map_err(|(status, _)| status)
     }
 
     /// The key to the peer's memory that it sent us.
     pub(super) fn unpack(&self, key: &[u8]) -> Result<RemoteKey, Status> {
+        // What libucp reads of any key: which memory domains it is of, and the memory's type.
+        if key.len() < size_of::<u64>() + 1 {
+            return Err(Status(UCS_ERR_INVALID_PARAM));
+        }
         let mut raw = ptr::null_mut();
-        // SAFETY: libucp reads as much of the bytes as they say themselves: they are a peer's, and UCX trusts its peers
-        //         (the module's head says so to users). The endpoint is open while it is borrowed.
+        // SAFETY: libucp reads these 9 bytes, and then as much as they say themselves: they are a peer's, and UCX trusts its
+        //         peers (the module's head says so to users). The endpoint is open while it is borrowed.
         Status::check(unsafe { ucp_ep_rkey_unpack(self.raw, key.as_ptr().cast(), &mut raw) })?;
         Ok(RemoteKey(raw))
     }
@@ -249,7 +271,7 @@ impl Endpoint {
         };
         match self.submit(Held::Receive(received), None, 0, submit) {
             Ok(None) => Ok(None),
-            Ok(Some(held)) => Ok(held.into_received()),
+            Ok(Some(held)) => Ok(Some(held.into_received())),
             Err((status, _)) => Err(status),
         }
     }
@@ -262,10 +284,12 @@ impl Endpoint {
         flags: u32,
         call: impl FnOnce(&ucp_request_param_t) -> ucs_status_ptr_t,
     ) -> Result<Option<Held>, (Status, Held)> {
+        // ord! Relaxed: `flight` is read when the endpoint has its last owner, who got it over a lock; `under_way` as said in
+        //      `Thread::sleep`.
         self.flight.fetch_add(1, Ordering::Relaxed);
         self.worker.mailbox.under_way.fetch_add(1, Ordering::Relaxed);
-        let (key, flight, mailbox) = (self.key(), self.flight.clone(), self.worker.mailbox.clone());
-        let operation = Box::into_raw(Box::new(Operation { held, key, flight, mailbox }));
+        let (of, flight, mailbox) = (self.origin(), self.flight.clone(), self.worker.mailbox.clone());
+        let operation = Box::into_raw(Box::new(Operation { held, of, flight, mailbox }));
         // SAFETY: all zeroes is a valid `ucp_request_param_t`; the mask says what counts.
         let mut param: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
@@ -284,7 +308,8 @@ impl Endpoint {
             self.worker.mailbox.ring();
             return Ok(None);
         }
-        // SAFETY: libucp has no request for it and calls nobody back, so it is ours again.
+        // SAFETY: ucp.h: with an answer that is null or a status no callback is called, and libucp keeps nothing of the call.
+        //         Ends if: `UCP_OP_ATTR_FLAG_NO_IMM_CMPL` is set.
         let mut operation = unsafe { Box::from_raw(operation) };
         let held = operation.take();
         if answer == 0 { Ok(Some(held)) } else { Err((Status(status as i8), held)) }
@@ -338,7 +363,7 @@ impl Closing {
             }
             self.free();
         }
-        // Acquire: what the operations touched.
+        // ord! Acquire: pairs with the Release of an operation's end.
         self.flight.load(Ordering::Acquire) == 0
     }
 
@@ -367,28 +392,25 @@ impl Operation {
 
     /// It has ended in a callback. It is counted out after its event, so who sees it gone finds that in the mailbox.
     fn end(mut self, outcome: Result<(), Status>) {
-        let (key, mailbox) = (self.key, self.mailbox.clone());
+        let (of, mailbox) = (self.of, self.mailbox.clone());
         match self.take() {
-            Held::Access(access) => mailbox.put(Event::Accessed(access, outcome)),
+            Held::Access(mut access) => {
+                access.key = None;
+                mailbox.put(Event::Accessed(access, outcome));
+            }
             Held::Receive(received) => mailbox.put(Event::Received(received, outcome)),
             held => {
-                if let Held::Page { page, .. } = held {
-                    paged(page, key, &mailbox);
+                // What is lent ends on the thread: its end wakes users.
+                if let Held::Piece { page, len, .. } = held {
+                    mailbox.put(Event::Piece(of, page, len));
                 }
                 match outcome {
-                    Err(status) if status.0 != UCS_ERR_CANCELED => mailbox.put(Event::Broken(key, status)),
+                    // A forced close of ours ends what is left so.
+                    Err(status) if status.0 != UCS_ERR_CANCELED => mailbox.put(Event::Failed(of, status)),
                     _ => {}
                 }
             }
         }
-    }
-}
-
-/// Tells when this was the last that libucp could touch of it.
-fn paged(page: Arc<Page>, key: EndpointKey, mailbox: &Mailbox) {
-    if let Some(Page { transfer, part, loan }) = Arc::into_inner(page) {
-        drop((part, loan));
-        mailbox.put(Event::Paged(key, transfer));
     }
 }
 
@@ -400,10 +422,10 @@ impl Held {
         }
     }
 
-    fn into_received(self) -> Option<Received> {
+    fn into_received(self) -> Received {
         match self {
-            Held::Receive(received) => Some(received),
-            _ => None,
+            Held::Receive(received) => received,
+            _ => unreachable!("a receive was submitted"),
         }
     }
 }

@@ -30,8 +30,9 @@ pub enum UcxBindError {
         #[source]
         status: Status,
     },
-    /// libucp gave no worker that several threads may use. It has to be built with `--enable-mt`, as Debian's is.
-    #[error("libucp gave no worker for several threads")]
+    /// libucp gave no worker that several threads may use. It has to be built with `--enable-mt`, as Debian's is; or this
+    /// process is out of descriptors: raise `ulimit -n`.
+    #[error("libucp gave no worker that several threads may use")]
     Worker(#[source] Status),
     /// The address means nothing here.
     #[error("the address can't be resolved")]
@@ -71,6 +72,9 @@ pub enum UcxBindError {
     /// The operating system gave no memory to notice forks.
     #[error("forks can't be noticed")]
     Fork(#[source] io::Error),
+    /// The operating system gave no memory to notice the end of the process.
+    #[error("the end of the process can't be noticed")]
+    Exit(#[source] io::Error),
 }
 
 /// Why a call of the `Ucx` transport failed.
@@ -88,9 +92,20 @@ pub enum UcxError {
         #[source]
         source: io::Error,
     },
-    /// Its address is not on this machine, and [`trust_network`](super::UcxBuilder::trust_network) was not said.
+    /// This process has no descriptor or memory left to connect with. Nothing was sent; raise `ulimit -n`, or close something.
+    #[error("nothing left to connect to peer \"{peer}\" at {address} with")]
+    NoDescriptor {
+        /// The peer.
+        peer: PeerName,
+        /// Its address.
+        address: Arc<str>,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not a loopback address, and [`trust_network`](super::UcxBuilder::trust_network) was not said. Nothing was sent.
     #[error(
-        "peer \"{peer}\" at {address} is not on this machine; UCX authenticates nobody, so say trust_network(true) first"
+        "peer \"{peer}\": {address} is not a loopback address; UCX authenticates nobody, so say trust_network(true) first"
     )]
     NotLoopback {
         /// The peer.
@@ -153,7 +168,8 @@ pub enum UcxError {
         /// Its address.
         address: Arc<str>,
     },
-    /// The connection broke. The status differs between versions of UCX for one and the same cause.
+    /// The connection broke. From a call: nothing of it was sent. What was accepted before may be lost in any case: fail those
+    /// requests; the table connects again. The status differs between versions of UCX for one and the same cause.
     #[error("connection to peer \"{peer}\" at {address} broke")]
     Broken {
         /// The peer.
@@ -193,7 +209,7 @@ pub enum UcxError {
         #[source]
         source: Option<Arc<UcxError>>,
     },
-    /// More was sent than the peer has taken than may be. Nothing was sent; try again.
+    /// 1,024 messages or 4 MiB of them are not taken yet, or 16,384 transfers wait for their turn. Nothing was sent; try again.
     #[error("peer \"{peer}\": as much is under way as may be")]
     QueueFull {
         /// The peer.
@@ -209,7 +225,7 @@ pub enum UcxError {
         /// What fits.
         max: usize,
     },
-    /// The local and the remote slice differ in length. Nothing was sent.
+    /// The local and the remote slice differ in length. Nothing was sent; give slices of one length.
     #[error("transfer with \"{peer}\": {local} bytes here, {remote} there")]
     Length {
         /// The peer.
@@ -219,7 +235,7 @@ pub enum UcxError {
         /// Of the remote slice.
         remote: u64,
     },
-    /// libucp did not take the region: too much locked memory, or no device takes it.
+    /// libucp did not take the region: no device takes it, or it is too much locked memory; then raise `ulimit -l`.
     #[error("region {} can't be registered", region.0)]
     Register {
         /// The region.
@@ -242,7 +258,8 @@ pub enum UcxError {
 impl TransportError for UcxError {
     fn class(&self) -> ErrorClass {
         match self {
-            UcxError::TooLong { .. }
+            UcxError::NoDescriptor { .. }
+            | UcxError::TooLong { .. }
             | UcxError::Length { .. }
             | UcxError::Register { .. }
             | UcxError::NotRegistered { .. }

@@ -8,14 +8,18 @@ use super::link::{TAKEN_EVERY, TRANSFERS, WINDOW};
 use super::mailbox::{Event, Mailbox};
 use super::message::{Ask, Go, Head, Kind, decode_transfer, encode_transfers};
 use super::native::{Mapped, Status};
+use super::outgoing::{Outgoing, Sent};
+use super::pieces::{Misplaced, Pieces};
 use super::{Counts, Shared};
 use crate::grant::{Access, HeldLoan, Loan, Refusal};
 use crate::inbox::{Notification, Source};
+use crate::name::{Incarnation, PeerName};
 use crate::state::Generation;
 use crate::sync::lock;
 use crate::transfer::{TransferId, TransferKind};
 use crate::transport::frame::Farewell;
 use crate::transport::tcp::InboundKey;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -36,8 +40,15 @@ impl From<Status> for Unusable {
     }
 }
 
+impl From<Misplaced> for Unusable {
+    fn from(_: Misplaced) -> Self {
+        Unusable
+    }
+}
+
 pub(super) struct Inbound {
     pub(super) endpoint: Endpoint,
+    pub(super) outgoing: Outgoing,
     pub(super) serving: Serving,
 }
 
@@ -47,8 +58,12 @@ pub(super) struct Serving {
     id: u64,
     /// `None`: a stranger.
     pub(super) key: Option<InboundKey>,
+    /// What its hello is answered with, and when.
+    pub(super) answer: Option<(Instant, Vec<u8>)>,
     /// When it is closed if nothing happens.
     pub(super) until: Option<Instant>,
+    /// One of us said goodbye, or it was lost or has misbehaved, and that is counted.
+    pub(super) is_over: bool,
     /// We have said goodbye.
     pub(super) is_leaving: bool,
     /// It has said goodbye, and this was its last message.
@@ -75,8 +90,8 @@ enum Lent {
         _held: HeldLoan,
         _mapped: Arc<Mapped>,
     },
-    /// By messages of the peer, of which so many bytes have come.
-    Written(Loan, usize),
+    /// By messages of the peer.
+    Written(Loan, Pieces),
     /// By messages to the peer, until they have ended here.
     Read {
         _loan: Loan,
@@ -89,7 +104,9 @@ impl Inbound {
         let serving = Serving {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             key: None,
-            until: Some(Instant::now() + shared.settings.handshake_timeout),
+            answer: None,
+            until: Some(Instant::now() + shared.settings.handshake_timeout + shared.settings.accept_delay),
+            is_over: false,
             is_leaving: false,
             goodbye: None,
             source: Arc::new(shared.inbox.source(shared.settings.inbox_capacity)),
@@ -101,7 +118,15 @@ impl Inbound {
             untold: (0, 0),
             loans: HashMap::new(),
         };
-        Inbound { endpoint, serving }
+        Inbound { endpoint, outgoing: Outgoing::default(), serving }
+    }
+
+    /// Answers its hello, if that is due.
+    pub(super) fn answer(&mut self, now: Instant) -> Result<(), Unusable> {
+        match self.serving.answer.take_if(|(at, _)| *at <= now) {
+            Some((_, answer)) if !self.serving.is_leaving => self.say(Kind::Answer, 0, &answer),
+            _ => Ok(()),
+        }
     }
 
     fn say(&self, kind: Kind, number: u64, body: &[u8]) -> Result<(), Unusable> {
@@ -176,7 +201,7 @@ impl Inbound {
     pub(super) fn move_on(&mut self, shared: &Shared) -> Result<(), Unusable> {
         let serving = &mut self.serving;
         let is_old =
-            !serving.ready.is_empty() && serving.key.as_ref().is_some_and(|key| shared.registry.is_superseded(key));
+            !serving.ready.is_empty() && serving.key.as_ref().is_some_and(|key| shared.registry.is_outdated(key));
         let mut last = None;
         while let Some(next) = serving.ready.pop_front() {
             let (len, sequence) = (next.bytes.len(), next.sequence);
@@ -202,6 +227,7 @@ impl Inbound {
         }
         if self.serving.goodbye.is_some_and(|last| last < self.serving.next) && self.serving.ready.is_empty() {
             self.serving.goodbye = None;
+            self.serving.is_over = true;
             Counts::add(&shared.counts.goodbyes);
             self.say(Kind::Bye, 0, &[])?;
         }
@@ -220,29 +246,36 @@ impl Inbound {
             let ask = Ask::decode(&mut asks).ok_or(Unusable)?;
             let transfer = ask.transfer;
             let lent = self.serving.present(&ask, shared)?.and_then(|loan| match ask {
-                Ask { one_sided: true, .. } => {
+                // Only where both sides say so: what libucp emulates may take the owner along.
+                Ask { one_sided: true, .. } if shared.settings.one_sided => {
                     let (address, mapped) = self.serving.lend(transfer, loan, shared)?;
                     Go { transfer, address, key: &mapped.key }.encode(&mut goes);
                     Ok(None)
                 }
                 Ask { kind: TransferKind::Write, .. } => {
-                    self.serving.loans.insert(transfer, Lent::Written(loan, 0));
+                    let pieces = Pieces::of(loan.len());
+                    self.serving.loans.insert(transfer, Lent::Written(loan, pieces));
                     Go { transfer, address: 0, key: &[] }.encode(&mut goes);
                     Ok(None)
                 }
                 Ask { kind: TransferKind::Read, .. } => {
-                    let page = Page { transfer, loan: Some(loan.hold()?), part: loan.part().clone() };
+                    let page = Page { transfer, _loan: Some(loan.hold()?), part: loan.part().clone() };
                     self.serving.loans.insert(transfer, Lent::Read { _loan: loan });
                     Ok(Some(page))
                 }
             });
             match lent {
                 Ok(None) => {}
-                Ok(Some(page)) => self.endpoint.send_page(self.generation(), page)?,
+                Ok(Some(page)) => self.outgoing.push(page),
                 Err(refusal) => self.say(Kind::Refused, transfer.0, &[refusal as u8])?,
             }
         }
         if goes.is_empty() { Ok(()) } else { self.say(Kind::Go, 0, &goes) }
+    }
+
+    /// Sends pieces of the pages that the peer reads.
+    pub(super) fn send_pages(&mut self, sent: &mut Vec<Sent>) -> Result<(), Status> {
+        self.outgoing.send(&self.endpoint, self.generation(), sent)
     }
 
     /// A page that the peer reads has left.
@@ -256,11 +289,10 @@ impl Inbound {
         let Some(lent) = self.serving.loans.get_mut(&transfer) else {
             return Ok(()); // Refused in the middle.
         };
-        let Lent::Written(loan, came) = lent else { return Err(Unusable) };
-        match loan.write(usize::try_from(head.offset).map_err(|_| Unusable)?, bytes) {
+        let Lent::Written(loan, pieces) = lent else { return Err(Unusable) };
+        match loan.write(pieces.take(head.offset, bytes.len())?, bytes) {
             Ok(()) => {
-                *came += bytes.len();
-                if *came < loan.len() {
+                if !pieces.are_all_here() {
                     return Ok(());
                 }
                 self.serving.loans.remove(&transfer);
@@ -276,6 +308,7 @@ impl Inbound {
     /// Says goodbye; it is closed when its dialer has left, or when the time is over.
     pub(super) fn leave(&mut self, farewell: Farewell, until: Instant) -> Result<(), Unusable> {
         self.serving.is_leaving = true;
+        self.serving.is_over = true;
         self.serving.until = Some(until);
         self.say(Kind::Goodbye, farewell as u64, &[])
     }
@@ -337,8 +370,15 @@ impl Serving {
 
 /// The inbound connections, for those who ask.
 pub(super) struct Registry {
-    open: Mutex<HashMap<InboundKey, Instant>>,
+    open: Mutex<Open>,
     left: Condvar,
+}
+
+#[derive(Default)]
+struct Open {
+    since: HashMap<InboundKey, Instant>,
+    /// How many connections each boot of each peer has open, and the newest generation that it has had since it had none.
+    boots: HashMap<(PeerName, Incarnation), (usize, Generation)>,
 }
 
 impl Registry {
@@ -348,37 +388,46 @@ impl Registry {
 
     /// `false`: there is one of this key.
     pub(super) fn enter(&self, key: &InboundKey) -> bool {
-        let mut open = lock(&self.open);
-        let is_new = !open.contains_key(key);
-        open.entry(key.clone()).or_insert_with(Instant::now);
-        is_new
+        let Open { since, boots } = &mut *lock(&self.open);
+        if since.contains_key(key) {
+            return false;
+        }
+        since.insert(key.clone(), Instant::now());
+        let (open, newest) = boots.entry((key.name.clone(), key.incarnation)).or_insert((0, key.generation));
+        (*open, *newest) = (*open + 1, key.generation.max(*newest));
+        true
     }
 
     fn leave(&self, key: &InboundKey) {
-        lock(&self.open).remove(key);
+        let Open { since, boots } = &mut *lock(&self.open);
+        since.remove(key);
+        if let Entry::Occupied(mut boot) = boots.entry((key.name.clone(), key.incarnation)) {
+            boot.get_mut().0 -= 1;
+            if boot.get().0 == 0 {
+                boot.remove();
+            }
+        }
         self.left.notify_all();
     }
 
     /// Whether the same boot of the same peer has connected again since: what comes over this one is old.
-    fn is_superseded(&self, key: &InboundKey) -> bool {
-        let newer = |other: &InboundKey| {
-            other.generation > key.generation && other.incarnation == key.incarnation && other.name == key.name
-        };
-        lock(&self.open).keys().any(newer)
+    fn is_outdated(&self, key: &InboundKey) -> bool {
+        let open = lock(&self.open);
+        open.boots.get(&(key.name.clone(), key.incarnation)).is_some_and(|(_, newest)| key.generation < *newest)
     }
 
     pub(super) fn list(&self) -> Vec<(InboundKey, Duration)> {
-        lock(&self.open).iter().map(|(key, since)| (key.clone(), since.elapsed())).collect()
+        lock(&self.open).since.iter().map(|(key, since)| (key.clone(), since.elapsed())).collect()
     }
 
     pub(super) fn len(&self) -> usize {
-        lock(&self.open).len()
+        lock(&self.open).since.len()
     }
 
     /// Blocks this thread until there is none, or `left` says that the time is over.
     pub(super) fn wait_until_empty(&self, left: impl Fn() -> Option<Duration>) {
         let mut open = lock(&self.open);
-        while !open.is_empty() {
+        while !open.since.is_empty() {
             let Some(left) = left() else { return };
             open = self.left.wait_timeout(open, left).unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -17,10 +17,10 @@ use crate::sync::lock;
 use crate::transfer::{Outcome, Post, TransferError, TransferId};
 use crate::transport::frame::{Farewell, Hello};
 use crate::transport::{Connected, Liveness, Reporter};
-use std::collections::{HashMap, VecDeque};
+use peerage_ucx_sys::UCS_ERR_NO_MEMORY;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ pub(super) const TAKEN_EVERY: (usize, usize) = (WINDOW.0 / 8, WINDOW.1 / 8);
 pub(super) const TRANSFERS: usize = 32;
 /// Those that may wait for their turn.
 const WAITING: usize = 16 * 1024;
-/// How long a close at its deadline waits for what is under way to be ended by force.
+/// How long a close by force is waited for: of what is not over at its deadline, and of an attempt that has failed.
 const UNDO: Duration = Duration::from_secs(1);
 
 /// One live connection to a peer. Closed by [`disconnect`](crate::Transport::disconnect), or when dropped.
@@ -41,17 +41,23 @@ pub struct UcxConnection {
     link: Arc<Link>,
     /// `None`: it was given to the thread to be closed.
     endpoint: Option<Arc<Endpoint>>,
+    max_notification: usize,
     mailbox: Arc<Mailbox>,
 }
 
 impl UcxConnection {
-    pub(super) fn new(link: Arc<Link>, endpoint: Arc<Endpoint>, mailbox: Arc<Mailbox>) -> Self {
-        UcxConnection { link, endpoint: Some(endpoint), mailbox }
+    pub(super) fn new(
+        link: Arc<Link>,
+        endpoint: Arc<Endpoint>,
+        max_notification: usize,
+        mailbox: Arc<Mailbox>,
+    ) -> Self {
+        UcxConnection { link, endpoint: Some(endpoint), max_notification, mailbox }
     }
 
     /// The most bytes of one notification: the lesser of what both sides take.
     pub fn max_notification(&self) -> usize {
-        self.link.max_notification.load(Ordering::Relaxed)
+        self.max_notification
     }
 
     fn endpoint(&self) -> Result<&Endpoint, UcxError> {
@@ -114,8 +120,12 @@ impl UcxConnection {
         }
         let mut book = self.link.book();
         let at = book.waiting.iter().position(|post| post.id == transfer);
-        // A peer that was asked moves nothing by itself: without an access of ours nothing happens.
-        let post = at.and_then(|at| book.waiting.remove(at)).or_else(|| book.asked.remove(&transfer));
+        // Of a read that was asked for bytes may come: they are dropped, as nobody knows them. A write waits for us.
+        let post = at.and_then(|at| book.waiting.remove(at)).or_else(|| {
+            let post = book.asked.remove(&transfer)?;
+            book.given_up.insert(transfer);
+            Some(post)
+        });
         drop(book);
         if let Some(post) = post {
             post.completion.complete(Outcome::Failed(TransferError::NotSent));
@@ -135,8 +145,9 @@ impl UcxConnection {
             book.probes.push((nonce, pong));
             nonce
         };
-        if endpoint.send(Head::new(Kind::Ping, self.link.generation, nonce), &[]).is_err() {
-            return Liveness::Dead;
+        if let Err(status) = endpoint.send(Head::new(Kind::Ping, self.link.generation, nonce), &[]) {
+            self.link.book().probes.retain(|(of, _)| *of != nonce);
+            return if status.0 == UCS_ERR_NO_MEMORY { Liveness::Unknown } else { Liveness::Dead };
         }
         while let Some(left) = clock.real_wait_until(deadline) {
             match answer.recv_timeout(left) {
@@ -155,9 +166,7 @@ impl UcxConnection {
         if self.link.wait_closed(|| clock.real_wait_until(deadline)) {
             return true;
         }
-        self.mailbox.put(Event::GiveUp(self.link.clone()));
-        let end = Instant::now() + UNDO;
-        self.link.wait_closed(|| end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()))
+        self.link.give_up(&self.mailbox)
     }
 
     fn give_back(&mut self, ending: Ending) {
@@ -204,7 +213,6 @@ pub(super) struct Link {
     pub(super) reporter: Reporter,
     /// It reads and writes pages by itself.
     pub(super) one_sided: bool,
-    pub(super) max_notification: AtomicUsize,
     book: Mutex<Book>,
     changed: Condvar,
 }
@@ -220,6 +228,8 @@ struct Book {
     waiting: VecDeque<Post>,
     /// Those that the peer was asked for.
     asked: HashMap<TransferId, Post>,
+    /// Those given up since: for the peer they run until it has answered.
+    given_up: HashSet<TransferId>,
     /// How many read or write.
     running: usize,
     probes: Vec<(u64, mpsc::SyncSender<()>)>,
@@ -230,7 +240,7 @@ struct Book {
 
 impl Book {
     fn has_turn(&self) -> bool {
-        self.asked.len() + self.running < TRANSFERS
+        self.asked.len() + self.given_up.len() + self.running < TRANSFERS
     }
 }
 
@@ -246,7 +256,6 @@ impl Link {
         generation: Generation,
         reporter: Reporter,
         one_sided: bool,
-        max_notification: usize,
     ) -> Self {
         Link {
             process: Process::this(),
@@ -255,7 +264,6 @@ impl Link {
             generation,
             reporter,
             one_sided,
-            max_notification: AtomicUsize::new(max_notification),
             book: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -310,6 +318,7 @@ impl Link {
     /// The peer lets it read or write, or refuses. `None`: it was given up.
     pub(super) fn answered(&self, transfer: TransferId, runs: bool) -> Option<Post> {
         let mut book = self.book();
+        book.given_up.remove(&transfer);
         let post = book.asked.remove(&transfer)?;
         book.running += usize::from(runs);
         Some(post)
@@ -361,7 +370,14 @@ impl Link {
         self.changed.notify_all();
     }
 
-    pub(super) fn wait_closed(&self, left: impl Fn() -> Option<Duration>) -> bool {
+    /// Has it closed by force, and waits for that. `false`: it is not closed yet.
+    pub(super) fn give_up(self: &Arc<Self>, mailbox: &Mailbox) -> bool {
+        mailbox.put(Event::GiveUp(self.clone()));
+        let end = Instant::now() + UNDO;
+        self.wait_closed(|| end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()))
+    }
+
+    fn wait_closed(&self, left: impl Fn() -> Option<Duration>) -> bool {
         let mut book = self.book();
         while !book.closed {
             let Some(left) = left() else { return false };

@@ -1,14 +1,13 @@
 //! What the thread of the transport is told: by libucp's callbacks, and by those who call the transport.
 //!
 //! A callback runs inside libucp, under its lock, on whichever thread has called it. So it does nothing but put an event
-//! here. The lock of the mailbox is held over nothing else.
+//! here. The lock of the mailbox is held over nothing else. What is put when the thread has ended is dropped where it is put.
 
-use super::endpoint::{Access, Endpoint, EndpointKey, Parked, Received};
+use super::endpoint::{Access, Endpoint, EndpointKey, Origin, Page, Parked, Received};
 use super::link::{Dial, Link};
 use super::message::Head;
 use super::native::{Status, Stranger};
 use crate::sync::lock;
-use crate::transfer::TransferId;
 use crate::transport::frame::Farewell;
 use crate::transport::tcp::InboundKey;
 use rustix::event::{EventfdFlags, eventfd};
@@ -16,6 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// What the thread has to look at.
 pub(super) enum Event {
@@ -29,18 +29,20 @@ pub(super) enum Event {
     Received(Received, Result<(), Status>),
     /// Nothing more will get through.
     Broken(EndpointKey, Status),
+    /// So says the end of an operation.
+    Failed(Origin, Status),
     /// A read or a write has ended here, or its flush has.
     Accessed(Access, Result<(), Status>),
-    /// A page was sent as messages, or what could be of it: libucp no longer touches it.
-    Paged(EndpointKey, TransferId),
+    /// A piece of a page was sent, or could not be: libucp no longer touches it. And its length.
+    Piece(Origin, Arc<Page>, usize),
     /// Open a connection.
     Dial(Box<Dial>),
     /// Nobody waits for this attempt, or for this goodbye, any more.
     GiveUp(Arc<Link>),
     /// Close a connection: this was the last reference of its user.
     Close(Arc<Link>, Arc<Endpoint>, Ending),
-    /// Close inbound connections, of which key or all.
-    EndInbound(Option<InboundKey>, Farewell),
+    /// Close inbound connections, of which key or all. Who is told is waited for until then.
+    EndInbound(Option<InboundKey>, Farewell, Instant),
     /// Lets nobody in any more.
     Refuse,
     /// There is room in the inbox for who waited for it.

@@ -12,7 +12,7 @@
 //!   landed                    (transfer 8)…                    acceptor → dialer: all that was written is in its page
 //!   refused  transfer         code 1                           acceptor → dialer
 //!   over                      (transfer 8)…                    dialer → acceptor: it reads and writes there no more
-//!   goodbye  code                                              either way: the last message of who sends it
+//!   goodbye  code             last sequence 8, from a dialer   either way: no new message or ask follows, and what runs goes on
 //!   bye                                                        acceptor → dialer: it has all that came before the goodbye
 //! ```
 //! Numbers are little-endian. What has `…` is there as often as there is something to say: transfers that run at the same time

@@ -1,4 +1,5 @@
-//! UCX: the system's libucp, over whatever it finds to move bytes: InfiniBand, shared memory, TCP. Needs the feature `ucx`.
+//! UCX: the system's libucp, over whatever it finds to move bytes: InfiniBand, TCP; UCX 1.13 takes no shared memory for
+//! connections whose errors it is to tell, which is all of these. Needs the feature `ucx`.
 //!
 //! | file | idea |
 //! |---|---|
@@ -10,19 +11,23 @@
 //! | `inbound` | one connection that somebody opened to us |
 //! | `message` | what is sent |
 //! | `moving` | transfers whose bytes are messages |
+//! | `outgoing`, `pieces` | pages on their way as messages, and what of one has come |
+//! | `exit` | the end of the process |
 //! | `builder` | settings |
 //! | `error` | what may go wrong |
 //!
 //! # Who may call what
 //! There is one context and one worker in multi-thread mode. **Senders** call libucp themselves, on their own threads, to send
 //! on an endpoint that they borrow from their connection. **Everything else is done by one thread**, `peerage-ucx`: it makes
-//! progress, opens and closes endpoints, reads, writes and sends pages. When nothing moves it sleeps on the worker's event
-//! descriptor and on a bell that is rung for it. **Callbacks** run inside libucp, on any thread that has called it, under its lock; they copy and
-//! put an event in the thread's mailbox, and nothing else. libucp's lock is one for all peers of the transport, and held for
-//! as long as a call takes, never while it waits for a peer.
+//! progress, opens and closes endpoints, reads, writes and sends pages. When nothing has moved for 20 us it sleeps on the
+//! worker's event descriptor and on a bell that is rung for it. **Callbacks** run inside libucp, on any thread that has
+//! called it, under its lock; they copy and put an event in the thread's mailbox, and nothing else. libucp's lock is one for
+//! all peers of the transport, and held for as long as a call takes, never while it waits for a peer. `register` and `deregister` map memory on the caller's
+//! thread, and a connection that outlives its transport is closed by whoever drops it.
 //!
 //! # What keeps what alive
-//! An endpoint, the listener and a request hold the worker; the worker and mapped memory hold the context. An operation
+//! An endpoint, the listener and a close under way hold the worker; the worker and mapped memory hold the context. What waits
+//! in the mailbox holds neither: the thread gives it back before it lets the worker go. An operation
 //! under way owns what libucp may touch for it: the bytes of a message, our page and its mapping, the key to the peer's.
 //! A page that libucp sends to a peer, or that a peer accesses by itself, is held under its grant.
 //!
@@ -57,12 +62,15 @@
 mod builder;
 mod endpoint;
 mod error;
+mod exit;
 mod inbound;
 mod link;
 mod mailbox;
 mod message;
 mod moving;
 mod native;
+mod outgoing;
+mod pieces;
 mod thread;
 
 pub use super::tcp::{InboundKey, TcpAddress as UcxAddress};
@@ -71,6 +79,7 @@ pub use error::{UcxBindError, UcxError};
 pub use link::UcxConnection;
 pub use native::Status;
 
+use crate::builder::FOREVER;
 use crate::clock::Clock;
 use crate::error::UsedAfterFork;
 use crate::fork::{Own, Process};
@@ -81,11 +90,13 @@ use crate::region::{Region, RegionId};
 use crate::sync::lock;
 use crate::transfer::{Post, TransferId};
 use crate::transport::frame::{Farewell, Hello};
+use crate::transport::tcp::what_the_resolver_lacked;
 use crate::transport::{
     Capabilities, CloseContext, CloseReason, Closed, ConnectContext, Connected, DataPlane, Liveness, ProbeContext,
     Transport,
 };
 use builder::Settings;
+use exit::Door;
 use inbound::Registry;
 use link::{Dial, Link};
 use mailbox::{Ending, Event, Mailbox};
@@ -99,11 +110,10 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use thread::LINGER;
 
 /// How often a connecting thread looks whether it was cancelled.
 const LOOK: Duration = Duration::from_millis(25);
-/// How long a failed attempt waits until what it made is closed.
-const UNDO: Duration = Duration::from_secs(1);
 
 /// A transport over libucp: listens for the processes that connect to us, and connects to others.
 ///
@@ -134,6 +144,7 @@ struct Shared {
     registered: Mutex<HashMap<RegionId, Arc<Mapped>>>,
     mailbox: Arc<Mailbox>,
     context: Arc<Context>,
+    door: Arc<Door>,
 }
 
 impl Shared {
@@ -242,7 +253,7 @@ impl Ucx {
         }
     }
 
-    /// Closes one inbound connection, and tells its dialer first. Does not wait: it is gone from [`inbound`](Self::inbound)
+    /// Closes one inbound connection, and tells its dialer first; nothing, if there is none of this key. Does not wait: it is gone from [`inbound`](Self::inbound)
     /// when it is closed, and what was lent over it is quiesced then.
     pub fn drop_inbound(&self, key: &InboundKey) {
         self.end_inbound(Some(key.clone()), Farewell::Removed);
@@ -255,7 +266,7 @@ impl Ucx {
 
     fn end_inbound(&self, which: Option<InboundKey>, farewell: Farewell) {
         if self.shared.process.is_this() {
-            self.shared.mailbox.put(Event::EndInbound(which, farewell));
+            self.shared.mailbox.put(Event::EndInbound(which, farewell, Instant::now() + LINGER));
         }
     }
 
@@ -267,15 +278,9 @@ impl Ucx {
         to: SocketAddr,
     ) -> Result<Connected<UcxConnection>, UcxError> {
         let (shared, peer) = (&self.shared, cx.name().clone());
-        let (reporter, max) = (cx.reporter().clone(), shared.settings.max_notification);
-        let link = Arc::new(Link::new(
-            peer.clone(),
-            address.clone(),
-            cx.generation(),
-            reporter,
-            shared.settings.one_sided,
-            max,
-        ));
+        let reporter = cx.reporter().clone();
+        let link =
+            Arc::new(Link::new(peer.clone(), address.clone(), cx.generation(), reporter, shared.settings.one_sided));
         let (done, outcome) = mpsc::sync_channel(1);
         let hello = Hello {
             name: shared.name.clone(),
@@ -301,9 +306,7 @@ impl Ucx {
         };
         // What was made just in time is closed when it is dropped.
         drop(outcome);
-        shared.mailbox.put(Event::GiveUp(link.clone()));
-        let end = Instant::now() + UNDO;
-        link.wait_closed(|| end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()));
+        link.give_up(&shared.mailbox);
         Err(error)
     }
 }
@@ -349,7 +352,14 @@ impl Transport for Ucx {
                 other => return other,
             }
         }
-        Err(last.unwrap_or_else(|| unresolvable(&peer, &address, io::ErrorKind::NotFound.into())))
+        match last {
+            // libucp has no status of its own for it, and every peer would be blamed.
+            Some(_) if let Some(source) = what_the_resolver_lacked() => {
+                Err(UcxError::NoDescriptor { peer, address, source })
+            }
+            Some(error) => Err(error),
+            None => Err(unresolvable(&peer, &address, io::ErrorKind::NotFound.into())),
+        }
     }
 
     /// Tells the peer why, and waits for it to have what was sent, for a second at most, then closes by force. A connection
@@ -383,15 +393,19 @@ impl Transport for Ucx {
             return;
         }
         mailbox.put(Event::Refuse);
-        mailbox.put(Event::EndInbound(None, Farewell::Shutdown));
+        mailbox.put(Event::EndInbound(None, Farewell::Shutdown, Instant::now() + FOREVER));
         registry.wait_until_empty(|| clock.real_wait_until(deadline));
-        mailbox.put(Event::EndInbound(None, Farewell::Failed));
+        mailbox.put(Event::EndInbound(None, Farewell::Failed, Instant::now()));
         inbox.close();
     }
 }
 
 fn unresolvable(peer: &PeerName, address: &Arc<str>, source: io::Error) -> UcxError {
-    UcxError::Unresolvable { peer: peer.clone(), address: address.clone(), source }
+    let (peer, address) = (peer.clone(), address.clone());
+    match what_the_resolver_lacked() {
+        Some(source) => UcxError::NoDescriptor { peer, address, source },
+        None => UcxError::Unresolvable { peer, address, source },
+    }
 }
 
 impl DataPlane for Ucx {
@@ -441,8 +455,8 @@ impl DataPlane for Ucx {
 
 impl Drop for Ucx {
     fn drop(&mut self) {
-        if !self.shared.process.is_this() {
-            // Everything native of it is the parent's.
+        if !self.shared.process.is_this() || exit::has_begun() {
+            // Everything native of it is the parent's, or no longer there to be closed.
             std::mem::forget(self.shared.clone());
             return;
         }

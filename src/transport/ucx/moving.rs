@@ -3,6 +3,7 @@
 //! A write ends when two things are so: libucp no longer touches our page, and the peer has said what became of it, or can't
 //! any more. A read touches our page only here, where its bytes are copied, so it ends with the last of them.
 
+use super::pieces::{Misplaced, Pieces};
 use crate::grant::Refusal;
 use crate::transfer::{Completion, Outcome, Post, TransferError, TransferId};
 use std::collections::HashMap;
@@ -11,13 +12,9 @@ use std::collections::HashMap;
 pub(super) struct Moving(HashMap<TransferId, Run>);
 
 enum Run {
-    Write { completion: Completion, len: u64, is_touched: bool, outcome: Option<Outcome> },
-    Read { post: Post, came: u64 },
+    Write { completion: Completion, left: u64, is_touched: bool, outcome: Option<Outcome> },
+    Read { post: Post, came: u64, pieces: Pieces },
 }
-
-/// The peer sent what does not belong to a page of ours.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Misplaced;
 
 impl Moving {
     pub(super) fn len(&self) -> usize {
@@ -25,27 +22,38 @@ impl Moving {
     }
 
     /// Its page is about to be sent.
-    pub(super) fn write(&mut self, id: TransferId, completion: Completion, len: usize) {
-        self.0.insert(id, Run::Write { completion, len: len as u64, is_touched: true, outcome: None });
+    pub(super) fn write(&mut self, id: TransferId, completion: Completion) {
+        self.0.insert(id, Run::Write { completion, left: 0, is_touched: true, outcome: None });
     }
 
     /// The first bytes of it have come.
     pub(super) fn read(&mut self, post: Post) {
-        self.0.insert(post.id, Run::Read { post, came: 0 });
+        let pieces = Pieces::of(post.local.len());
+        self.0.insert(post.id, Run::Read { post, came: 0, pieces });
+    }
+
+    /// So many bytes more of a write have left.
+    pub(super) fn left(&mut self, id: TransferId, len: usize) {
+        if let Some(Run::Write { completion, left, .. }) = self.0.get_mut(&id) {
+            *left += len as u64;
+            completion.progress(*left);
+        }
     }
 
     /// libucp no longer touches its page. Answers, as all of these, how many transfers this has ended.
     pub(super) fn sent(&mut self, id: TransferId) -> usize {
-        if let Some(Run::Write { is_touched, completion, len, .. }) = self.0.get_mut(&id) {
+        if let Some(Run::Write { is_touched, .. }) = self.0.get_mut(&id) {
             *is_touched = false;
-            completion.progress(*len);
         }
         self.end_if_over(id)
     }
 
     /// The peer has it, in its page.
-    pub(super) fn landed(&mut self, id: TransferId) -> usize {
-        self.decide(id, Outcome::Done)
+    pub(super) fn landed(&mut self, id: TransferId) -> Result<usize, Misplaced> {
+        match self.0.get(&id) {
+            Some(Run::Read { .. }) => Err(Misplaced),
+            _ => Ok(self.decide(id, Outcome::Done)),
+        }
     }
 
     /// The peer takes, or gives, no more of it.
@@ -56,12 +64,12 @@ impl Moving {
     /// Bytes of a read; of one that is not known they are dropped.
     pub(super) fn came(&mut self, id: TransferId, offset: u64, bytes: &[u8]) -> Result<usize, Misplaced> {
         let Some(run) = self.0.get_mut(&id) else { return Ok(0) };
-        let Run::Read { post, came } = run else { return Err(Misplaced) };
-        let at = usize::try_from(offset).map_err(|_| Misplaced)?;
+        let Run::Read { post, came, pieces } = run else { return Err(Misplaced) };
+        let at = pieces.take(offset, bytes.len())?;
         post.local.write(at, bytes).map_err(|_| Misplaced)?;
         *came += bytes.len() as u64;
         post.completion.progress(*came);
-        if *came < post.local.len() as u64 { Ok(0) } else { Ok(self.decide(id, Outcome::Done)) }
+        if pieces.are_all_here() { Ok(self.decide(id, Outcome::Done)) } else { Ok(0) }
     }
 
     /// Nothing more will come. What libucp still touches ends when it has been [`sent`](Self::sent).
@@ -123,7 +131,7 @@ mod tests {
     fn write(moving: &mut Moving) -> (TransferId, Transfer) {
         let (post, transfer) = post(TransferKind::Write);
         let id = post.id;
-        moving.write(id, post.completion, 16);
+        moving.write(id, post.completion);
         (id, transfer)
     }
 
@@ -132,7 +140,8 @@ mod tests {
         for sent_first in [true, false] {
             let mut moving = Moving::default();
             let (id, transfer) = write(&mut moving);
-            let steps = if sent_first { [Moving::sent, Moving::landed] } else { [Moving::landed, Moving::sent] };
+            let landed: fn(&mut Moving, TransferId) -> usize = |moving, id| moving.landed(id).unwrap();
+            let steps = if sent_first { [Moving::sent, landed] } else { [landed, Moving::sent] };
             assert_eq!(steps[0](&mut moving, id), 0);
             assert_eq!(transfer.try_outcome(), None);
             assert_eq!(steps[1](&mut moving, id), 1);
@@ -146,7 +155,7 @@ mod tests {
         let (id, transfer) = write(&mut moving);
         assert_eq!(moving.broken(), 0);
         assert_eq!(transfer.try_outcome(), None, "libucp may still read the page");
-        assert_eq!(moving.landed(id), 0, "too late to change it");
+        assert_eq!(moving.landed(id), Ok(0), "too late to change it");
         assert_eq!(moving.sent(id), 1);
         assert_eq!(transfer.try_outcome(), Some(Outcome::Unknown));
 
@@ -172,13 +181,14 @@ mod tests {
         let id = post.id;
         assert_eq!(moving.came(id, 0, &[1]), Ok(0), "it is not known yet");
         moving.read(post);
-        assert_eq!(moving.came(id, 8, &[2; 8]), Ok(0));
-        assert_eq!(moving.came(id, 9, &[3; 8]), Err(Misplaced));
-        assert_eq!(moving.came(id, u64::MAX, &[3; 8]), Err(Misplaced));
+        for (offset, len) in [(0, 15), (0, 17), (8, 8), (u64::MAX, 16)] {
+            assert_eq!(moving.came(id, offset, &vec![2; len]), Err(Misplaced), "{offset} {len}");
+        }
+        assert_eq!(moving.landed(id), Err(Misplaced), "it is no write");
         assert_eq!(transfer.try_outcome(), None);
-        assert_eq!(moving.came(id, 0, &[1; 8]), Ok(1));
+        assert_eq!(moving.came(id, 0, &[1; 16]), Ok(1));
         assert_eq!(transfer.try_outcome(), Some(Outcome::Done));
-        assert_eq!(transfer.local().to_vec(), [[1; 8], [2; 8]].concat());
+        assert_eq!(transfer.local().to_vec(), [1; 16]);
     }
 
     #[test]

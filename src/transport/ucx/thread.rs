@@ -1,11 +1,11 @@
 //! The thread of the transport: progress, events, and everything that opens or closes an endpoint.
 //!
-//! Events are looked at after progress, outside of libucp. Endpoints are closed after all events of a round: an event names
-//! its endpoint by a key that may come again once it is closed.
+//! Events are looked at after progress, outside of libucp. Endpoints are closed after all events of a round: a message names
+//! its endpoint by a key that may come again once it is closed. The end of an operation may come after that, and names more.
 
 mod transfers;
 
-use super::endpoint::{Closing, Endpoint, EndpointKey, Received};
+use super::endpoint::{Closing, Endpoint, EndpointKey, Origin, Received};
 use super::error::UcxError;
 use super::inbound::{Inbound, Serving, Unusable};
 use super::link::{Dial, Link, UcxConnection};
@@ -13,21 +13,25 @@ use super::mailbox::{Ending, Event};
 use super::message::{Head, Kind};
 use super::moving::Moving;
 use super::native::{Listener, Status, Stranger, Worker};
+use super::outgoing::Outgoing;
 use super::{Counts, Shared};
 use crate::transfer::TransferId;
 use crate::transport::Connected;
 use crate::transport::frame::{Answer, Decoded, Farewell, FrameError, Hello, Verdict};
 use crate::transport::tcp::InboundKey;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How long a goodbye waits for the peer.
-const LINGER: Duration = Duration::from_secs(1);
+pub(super) const LINGER: Duration = Duration::from_secs(1);
 /// How long the thread sleeps at most while operations are under way: not every device tells when one could go on.
 const NAP: Duration = Duration::from_millis(1);
+/// How long the thread looks for more before it sleeps, after something has moved: about what it takes to be woken, so that it
+/// wastes no more than sleeping would have cost (Karlin and others, Empirical Studies of Competitive Spinning, 1991).
+const AWAKE: Duration = Duration::from_micros(20);
 /// How long the end of the transport waits for what it closes.
 const UNDO: Duration = Duration::from_secs(1);
 /// Those who have dialled and not said hello, beside those who have.
@@ -37,6 +41,7 @@ struct Outbound {
     link: Arc<Link>,
     endpoint: Arc<Endpoint>,
     moving: Moving,
+    outgoing: Outgoing,
     /// The attempt, until it has its answer.
     dial: Option<Box<Dial>>,
     /// Its user has no more use for it.
@@ -52,13 +57,15 @@ enum After {
 
 pub(super) struct Thread {
     shared: Arc<Shared>,
-    listener: Option<Listener>,
+    listener: Listener,
     outbound: HashMap<EndpointKey, Outbound>,
     inbound: HashMap<EndpointKey, Inbound>,
     to_close: Vec<EndpointKey>,
     closing: Vec<(Closing, After)>,
     /// Accesses that are over, for the owners of the pages; empty where transfers may only have their turn.
     to_tell: HashMap<EndpointKey, Vec<TransferId>>,
+    /// Where pieces of pages may go.
+    to_send: HashSet<EndpointKey>,
     /// Nobody is let in any more.
     refuses: bool,
     timers: BTreeSet<(Instant, EndpointKey)>,
@@ -70,12 +77,13 @@ impl Thread {
     pub(super) fn new(shared: Arc<Shared>, worker: Arc<Worker>, listener: Listener) -> Self {
         Thread {
             shared,
-            listener: Some(listener),
+            listener,
             outbound: HashMap::new(),
             inbound: HashMap::new(),
             to_close: Vec::new(),
             closing: Vec::new(),
             to_tell: HashMap::new(),
+            to_send: HashSet::new(),
             refuses: false,
             timers: BTreeSet::new(),
             worker,
@@ -83,8 +91,10 @@ impl Thread {
     }
 
     pub(super) fn run(mut self) {
-        let mut events = Vec::new();
+        let (mut events, mut idle) = (Vec::new(), None);
+        let door = self.shared.door.clone();
         loop {
+            let inside = door.enter();
             let moved = self.worker.progress();
             self.shared.mailbox.take(&mut events);
             let looked = !events.is_empty();
@@ -96,20 +106,25 @@ impl Thread {
             }
             self.look_at_the_clock();
             self.tell();
+            let sent = self.send_pages();
             self.close();
-            if !moved && !looked && !self.shared.settings.polling {
-                self.sleep();
+            if moved || sent || looked || self.shared.settings.polling {
+                idle = None;
+            } else if idle.get_or_insert_with(Instant::now).elapsed() > AWAKE {
+                self.sleep(inside);
             }
         }
     }
 
-    fn sleep(&self) {
+    fn sleep(&self, inside: MutexGuard<'_, ()>) {
         let mailbox = &self.shared.mailbox;
         // Before libucp is armed: who hands it an operation from here on rings.
         if !mailbox.falls_asleep() {
             return;
         }
         let timer = self.timers.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
+        // ord! Relaxed: read after `falls_asleep`. What was counted before that, the mailbox's lock shows; who counts later takes
+        //      the same lock when it rings, sees that the thread sleeps, and wakes it.
         let busy = mailbox.under_way.load(Ordering::Relaxed) > 0 || !self.closing.is_empty();
         let nap = match self.worker.arm() {
             Ok(true) if !busy => timer,
@@ -117,6 +132,7 @@ impl Thread {
             Ok(false) => Some(Duration::ZERO),
             Err(_) => Some(NAP),
         };
+        drop(inside);
         let mut rang = false;
         if nap != Some(Duration::ZERO) {
             let nap = nap.and_then(|nap| Timespec::try_from(nap).ok());
@@ -141,7 +157,7 @@ impl Thread {
                     parked.refuse(&self.worker);
                     return self.misbehaved(from);
                 }
-                let received = Received { endpoint: from, head, bytes: vec![0; len] };
+                let received = Received { of: inbound.endpoint.origin(), head, bytes: vec![0; len] };
                 match inbound.endpoint.receive(parked, received) {
                     Ok(None) => {}
                     Ok(Some(received)) => self.received(received),
@@ -149,10 +165,11 @@ impl Thread {
                 }
             }
             Event::Received(received, Ok(())) => self.received(received),
-            Event::Received(received, Err(status)) => self.broke(received.endpoint, status),
+            Event::Received(received, Err(status)) => self.failed(received.of, status),
             Event::Broken(endpoint, status) => self.broke(endpoint, status),
+            Event::Failed(of, status) => self.failed(of, status),
             Event::Accessed(access, outcome) => self.accessed(access, outcome),
-            Event::Paged(endpoint, id) => self.paged(endpoint, id),
+            Event::Piece(of, page, len) => self.piece(of, page, len),
             Event::Dial(dial) => self.dial(dial),
             Event::GiveUp(link) => {
                 let found = self.outbound.iter_mut().find(|(_, outbound)| Arc::ptr_eq(&outbound.link, &link));
@@ -162,8 +179,7 @@ impl Thread {
                 }
             }
             Event::Close(link, endpoint, ending) => self.leave(link, endpoint, ending),
-            Event::EndInbound(which, farewell) => {
-                let until = Instant::now() + if farewell == Farewell::Shutdown { 60 * UNDO } else { LINGER };
+            Event::EndInbound(which, farewell, until) => {
                 for (at, inbound) in &mut self.inbound {
                     let key = inbound.serving.key.as_ref();
                     if which.is_some() && which.as_ref() != key {
@@ -190,12 +206,8 @@ impl Thread {
     }
 
     fn accept(&mut self, stranger: Stranger) {
-        let Some(listener) = &self.listener else { return };
-        if self.refuses {
-            return listener.reject(stranger);
-        }
-        if self.inbound.len() >= self.shared.settings.max_inbound + STRANGERS {
-            return listener.reject(stranger);
+        if self.refuses || self.inbound.len() >= self.shared.settings.max_inbound + STRANGERS {
+            return self.listener.reject(stranger);
         }
         if let Ok(endpoint) = Endpoint::accept(&self.worker, stranger) {
             let (key, inbound) = (endpoint.key(), Inbound::new(endpoint, &self.shared));
@@ -213,10 +225,15 @@ impl Thread {
             return;
         }
         let taken = match head.kind {
-            Kind::Hello if inbound.serving.key.is_none() => greet(inbound, &body, &self.shared),
+            Kind::Hello if inbound.serving.key.is_none() => {
+                let greeted = greet(inbound, &body, &self.shared);
+                self.timers.extend(inbound.serving.answer.as_ref().map(|(at, _)| (*at, from)));
+                greeted
+            }
             _ if inbound.knows(head) => inbound.take(head, body, &self.shared),
             _ => Err(Unusable),
         };
+        self.to_send.extend(inbound.outgoing.may_go().then_some(from));
         if taken.is_err() {
             return self.misbehaved(from);
         }
@@ -229,15 +246,26 @@ impl Thread {
     }
 
     fn received(&mut self, received: Received) {
-        let Received { endpoint, head, bytes } = received;
-        let Some(inbound) = self.inbound.get_mut(&endpoint) else { return };
+        let Received { of, head, bytes } = received;
+        let Some(inbound) = self.find(of).and_then(|key| self.inbound.get_mut(&key)) else { return };
         if inbound.notified(head.number, bytes, &self.shared).is_err() {
-            self.misbehaved(endpoint);
+            self.misbehaved(of.key);
         }
     }
 
+    /// Where the endpoint of an operation is, unless it is closed.
+    fn find(&self, of: Origin) -> Option<EndpointKey> {
+        let inbound = self.inbound.get(&of.key).map(|inbound| inbound.endpoint.origin());
+        let outbound = self.outbound.get(&of.key).map(|outbound| outbound.endpoint.origin());
+        (inbound.or(outbound) == Some(of)).then_some(of.key)
+    }
+
     fn misbehaved(&mut self, endpoint: EndpointKey) {
-        Counts::add(&self.shared.counts.misbehaved);
+        if let Some(inbound) = self.inbound.get_mut(&endpoint)
+            && !std::mem::replace(&mut inbound.serving.is_over, true)
+        {
+            Counts::add(&self.shared.counts.misbehaved);
+        }
         self.to_close.push(endpoint);
     }
 
@@ -249,9 +277,8 @@ impl Thread {
             if let Some(dial) = outbound.dial.take() {
                 let connected = welcomed(&link, body).map(|answer| {
                     let max = self.shared.settings.max_notification.min(answer.max_notification as usize);
-                    link.max_notification.store(max, Ordering::Relaxed);
                     let endpoint = outbound.endpoint.clone();
-                    let connection = UcxConnection::new(link, endpoint, self.shared.mailbox.clone());
+                    let connection = UcxConnection::new(link, endpoint, max, self.shared.mailbox.clone());
                     Connected { connection, incarnation: Some(answer.incarnation) }
                 });
                 let failed = connected.is_err();
@@ -297,8 +324,15 @@ impl Thread {
         dial.hello.encode(&mut hello);
         let said = endpoint.send(Head::new(Kind::Hello, link.generation, 0), &hello);
         let key = endpoint.key();
-        let outbound =
-            Outbound { link, endpoint, moving: Moving::default(), dial: Some(dial), is_leaving: false, until: None };
+        let outbound = Outbound {
+            link,
+            endpoint,
+            moving: Moving::default(),
+            outgoing: Outgoing::default(),
+            dial: Some(dial),
+            is_leaving: false,
+            until: None,
+        };
         self.outbound.insert(key, outbound);
         if let Err(status) = said {
             self.broke(key, status);
@@ -307,12 +341,22 @@ impl Thread {
 
     /// Nothing more will get through.
     fn broke(&mut self, endpoint: EndpointKey, status: Status) {
-        if self.inbound.contains_key(&endpoint) {
-            Counts::add(&self.shared.counts.lost);
+        if let Some(Inbound { serving, .. }) = self.inbound.get_mut(&endpoint) {
+            // Everything under way on it says so, and a stranger is nobody's loss.
+            if !std::mem::replace(&mut serving.is_over, true) && serving.key.is_some() {
+                Counts::add(&self.shared.counts.lost);
+            }
             self.to_close.push(endpoint);
         } else if let Some(outbound) = self.outbound.get(&endpoint) {
             let error = outbound.link.broken(status);
             self.fail(endpoint, error);
+        }
+    }
+
+    /// An operation has failed.
+    fn failed(&mut self, of: Origin, status: Status) {
+        if let Some(endpoint) = self.find(of) {
+            self.broke(endpoint, status);
         }
     }
 
@@ -336,7 +380,9 @@ impl Thread {
             let first = link.end(Some(error.clone()));
             // Who says goodbye still takes what is under way.
             if !matches!(*error, UcxError::SaidGoodbye { .. }) {
-                (0..outbound.moving.broken()).for_each(|_| link.ran());
+                let unsent = outbound.outgoing.give_up();
+                let ended: usize = unsent.into_iter().map(|id| outbound.moving.sent(id)).sum();
+                (0..ended + outbound.moving.broken()).for_each(|_| link.ran());
             }
             if first {
                 link.reporter.report(&*error);
@@ -375,6 +421,11 @@ impl Thread {
                 return;
             }
             self.timers.pop_first();
+            if let Some(inbound) = self.inbound.get_mut(&key)
+                && inbound.answer(at).is_err()
+            {
+                self.to_close.push(key);
+            }
             let inbound = self.inbound.get(&key).and_then(|inbound| inbound.serving.until);
             let outbound = self.outbound.get(&key).and_then(|outbound| outbound.until);
             self.to_close.extend(inbound.or(outbound).filter(|until| *until <= at).map(|_| key));
@@ -383,7 +434,8 @@ impl Thread {
 
     fn close(&mut self) {
         while let Some(key) = self.to_close.pop() {
-            if let Some(Inbound { endpoint, serving }) = self.inbound.remove(&key) {
+            if let Some(Inbound { endpoint, serving, .. }) = self.inbound.remove(&key) {
+                self.timers.retain(|(_, of)| *of != key);
                 self.closing.push((endpoint.close(), After::Inbound(Box::new(serving))));
             } else if let Some(mut outbound) = self.outbound.remove(&key) {
                 match Arc::try_unwrap(outbound.endpoint) {
@@ -456,9 +508,7 @@ impl Thread {
     /// An event that comes too late to be looked at.
     fn take_back(&mut self, event: Event) {
         match event {
-            Event::Stranger(stranger) => {
-                self.listener.as_ref().inspect(|listener| listener.reject(stranger));
-            }
+            Event::Stranger(stranger) => self.listener.reject(stranger),
             Event::Announced(_, _, parked, _) => parked.refuse(&self.worker),
             Event::Accessed(access, outcome) => self.accessed(access, outcome),
             Event::Close(link, endpoint, _) => self.leave(link, endpoint, Ending::Now),
@@ -504,8 +554,9 @@ fn greet(inbound: &mut Inbound, body: &[u8], shared: &Shared) -> Result<(), Unus
         token: None,
     }
     .encode(&mut answer);
-    let generation = inbound.serving.key.as_ref().map_or(crate::state::Generation(0), |key| key.generation);
-    Ok(inbound.endpoint.send(Head::new(Kind::Answer, generation, 0), &answer)?)
+    let now = Instant::now();
+    inbound.serving.answer = Some((now + shared.settings.accept_delay, answer));
+    inbound.answer(now)
 }
 
 fn welcomed(link: &Link, body: &[u8]) -> Result<Answer, UcxError> {

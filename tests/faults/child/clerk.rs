@@ -6,7 +6,7 @@
 use super::message::Message;
 use super::{Mate, Worker, lock};
 use crate::pages::Page;
-use crate::transport::Net;
+use crate::transport::{Net, Wire};
 use peerage::{Access, Generation, Grant, Notification, Outcome, Peer, Phase, PostError, RemoteSlice, Transfer};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -26,14 +26,13 @@ const BATCH: usize = 256;
 struct TimedOut;
 
 /// What is lent, by number.
-#[derive(Default)]
-pub(super) struct Requests {
+pub(super) struct Requests<W: Wire> {
     last: u64,
-    open: BTreeMap<u64, Request>,
+    open: BTreeMap<u64, Request<W>>,
 }
 
-struct Request {
-    mate: Peer<Net>,
+struct Request<W: Wire> {
+    mate: Peer<Net<W>>,
     generation: Generation,
     page: Page,
     grant: Grant,
@@ -48,6 +47,12 @@ enum Stage {
     Ended(Result<(), String>),
     /// Nothing can land in it; it is looked at again then.
     Held(Result<(), String>, Instant),
+}
+
+impl<W: Wire> Default for Requests<W> {
+    fn default() -> Self {
+        Requests { last: 0, open: BTreeMap::new() }
+    }
 }
 
 /// Somebody's page that we are to write.
@@ -73,7 +78,7 @@ struct Posted {
 }
 
 /// Asks a peer to write one of our pages.
-pub(super) fn lend(worker: &Worker, Mate { peer: mate, answer_within }: &Mate) {
+pub(super) fn lend<W: Wire>(worker: &Worker<W>, Mate { peer: mate, answer_within }: &Mate<W>) {
     let name = mate.name().as_str();
     let lease = match mate.lease() {
         Ok(lease) => lease,
@@ -103,7 +108,7 @@ pub(super) fn lend(worker: &Worker, Mate { peer: mate, answer_within }: &Mate) {
     }
 }
 
-pub(super) fn serve_for_ever(worker: &Worker) {
+pub(super) fn serve_for_ever<W: Wire>(worker: &Worker<W>) {
     let inbox = worker.table.inbox();
     let (mut asked, mut posted) = (Vec::new(), Vec::new());
     while !inbox.is_closed() {
@@ -122,7 +127,7 @@ pub(super) fn serve_for_ever(worker: &Worker) {
     }
 }
 
-fn take(worker: &Worker, message: &Notification, asked: &mut Vec<Asked>) {
+fn take<W: Wire>(worker: &Worker<W>, message: &Notification, asked: &mut Vec<Asked>) {
     let from = message.from.as_str();
     match Message::from_bytes(&message.bytes) {
         Some(Message::Note { thread, nth }) => {
@@ -148,7 +153,7 @@ fn take(worker: &Worker, message: &Notification, asked: &mut Vec<Asked>) {
 }
 
 /// Begins to write; `false`: to be tried again, as its owner may not be Ready yet.
-fn write(worker: &Worker, asked: &Asked, posted: &mut Vec<Posted>) -> bool {
+fn write<W: Wire>(worker: &Worker<W>, asked: &Asked, posted: &mut Vec<Posted>) -> bool {
     let late = asked.since.elapsed() > ASKED;
     let Some(lease) = worker.table.lease(&asked.by).ok() else { return late };
     let Some(own) = worker.own.take(1).map(|pages| pages[0]) else { return late };
@@ -179,7 +184,7 @@ fn write(worker: &Worker, asked: &Asked, posted: &mut Vec<Posted>) -> bool {
 }
 
 /// Whether it has ended, its page is ours again, and its owner knows, or can't be told.
-fn settle(worker: &Worker, posted: &mut Posted) -> bool {
+fn settle<W: Wire>(worker: &Worker<W>, posted: &mut Posted) -> bool {
     let Some(outcome) = posted.transfer.try_outcome() else { return false };
     match &posted.outcome {
         None => {
@@ -206,14 +211,14 @@ fn settle(worker: &Worker, posted: &mut Posted) -> bool {
     posted.told && posted.own.is_none()
 }
 
-impl Request {
+impl<W: Wire> Request<W> {
     fn end(&mut self, how: Result<(), String>) {
         self.grant.revoke();
         self.stage = Stage::Ended(how);
     }
 
     /// One step further; whether it is over.
-    fn step(&mut self, worker: &Worker, request: u64) -> bool {
+    fn step(&mut self, worker: &Worker<W>, request: u64) -> bool {
         let name = self.mate.name().as_str();
         match &self.stage {
             Stage::Lent if self.grant.is_quiesced() => self.end(Err("its writer's connection ended".into())),
@@ -256,7 +261,7 @@ impl Request {
         false
     }
 
-    fn corrupt(&self, worker: &Worker) -> Result<(), String> {
+    fn corrupt(&self, worker: &Worker<W>) -> Result<(), String> {
         lock(&worker.ledger).of(self.mate.name().as_str()).corrupt += 1;
         Err(format!("page {} has a wrong byte", self.page))
     }

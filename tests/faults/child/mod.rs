@@ -7,10 +7,11 @@ mod senders;
 
 use crate::lines::{Command, Event};
 use crate::pages::Pages;
-use crate::transport::{self, Net};
+use crate::transport::{self, Net, Over, Wire};
 use ledger::Ledger;
 use peerage::{Backoff, Peer, PeerName, PeerTable, Removed};
 use serde_json::{Value, json};
+use std::convert::Infallible;
 use std::io::{BufRead, Write};
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -38,12 +39,13 @@ pub(crate) struct Setup {
     pub(crate) accept_delay: Duration,
     /// Threads that send.
     pub(crate) threads: usize,
+    pub(crate) over: Over,
 }
 
 impl std::fmt::Display for Setup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let delay = self.accept_delay.as_millis();
-        write!(f, "{} {} {delay} {}", self.name, self.at, self.threads)
+        write!(f, "{} {} {delay} {} {}", self.name, self.at, self.threads, self.over)
     }
 }
 
@@ -55,9 +57,9 @@ impl FromStr for Setup {
             text.parse().map_err(|_| format!("not understood: {text}"))
         }
         let words: Vec<_> = text.split(' ').collect();
-        let [name, at, delay, threads] = words[..] else { return Err(format!("not understood: {text}")) };
+        let [name, at, delay, threads, over] = words[..] else { return Err(format!("not understood: {text}")) };
         let accept_delay = Duration::from_millis(parsed(delay)?);
-        Ok(Setup { name: name.into(), at: parsed(at)?, accept_delay, threads: parsed(threads)? })
+        Ok(Setup { name: name.into(), at: parsed(at)?, accept_delay, threads: parsed(threads)?, over: over.parse()? })
     }
 }
 
@@ -70,42 +72,47 @@ pub(crate) fn run(setup: &str) -> ! {
         say(&Event::Broken { why: panic.to_string() });
         std::process::exit(2);
     }));
-    match setup.parse().and_then(|setup: Setup| Worker::start(&setup)) {
-        Ok(worker) => worker.obey(),
-        Err(why) => {
-            say(&Event::Broken { why });
-            std::process::exit(2);
-        }
-    }
+    let Err(why) = setup.parse().and_then(|setup: Setup| setup.over.serve(&setup));
+    say(&Event::Broken { why });
+    std::process::exit(2);
 }
 
-#[derive(Clone)]
-struct Mate {
-    peer: Peer<Net>,
+pub(crate) fn serve<W: Wire>(setup: &Setup) -> Result<Infallible, String> {
+    Worker::<W>::start(setup)?.obey()
+}
+
+struct Mate<W: Wire> {
+    peer: Peer<Net<W>>,
     /// A request may take so long; then its connection is reported.
     answer_within: Duration,
 }
 
-struct Worker {
-    table: PeerTable<Net>,
+struct Worker<W: Wire> {
+    table: PeerTable<Net<W>>,
     /// Those we send to.
-    mates: Mutex<Vec<Mate>>,
+    mates: Mutex<Vec<Mate<W>>>,
     ledger: Mutex<Ledger>,
     /// Lent to others.
     lent: Pages,
     /// Written from.
     own: Pages,
-    requests: Mutex<clerk::Requests>,
+    requests: Mutex<clerk::Requests<W>>,
     threads: usize,
     rest: AtomicBool,
     /// Threads that begin nothing new.
     resting: AtomicUsize,
 }
 
-impl Worker {
+impl<W: Wire> Clone for Mate<W> {
+    fn clone(&self) -> Self {
+        Mate { peer: self.peer.clone(), answer_within: self.answer_within }
+    }
+}
+
+impl<W: Wire> Worker<W> {
     fn start(setup: &Setup) -> Result<Arc<Self>, String> {
-        let net = transport::listen(&name(&setup.name)?, setup.at, setup.accept_delay)?;
-        let up = Event::Up { at: transport::listens_at(&net), incarnation: transport::incarnation(&net) };
+        let net = transport::listen::<W>(&name(&setup.name)?, setup.at, setup.accept_delay)?;
+        let up = Event::Up { at: net.inner().listens_at(), incarnation: net.inner().boot() };
         let table = PeerTable::builder(net).connect_timeout(CONNECT_TIMEOUT).backoff(BACKOFF).breaker(None).build();
         let worker = Arc::new(Worker {
             table: table.map_err(|error| error.to_string())?,
@@ -144,13 +151,13 @@ impl Worker {
             let Ok(Ok(command)) = line.map(|line| line.parse()) else { break };
             match command {
                 Command::Insert { peer, at, answer_within_ms } => {
-                    let inserted = self.table.insert(peer.as_str(), transport::address(at));
+                    let inserted = self.table.insert(peer.as_str(), at.into());
                     let peer = inserted.unwrap_or_else(|error| panic!("{error}"));
                     let answer_within = Duration::from_millis(answer_within_ms);
                     lock(&self.mates).push(Mate { peer, answer_within });
                 }
                 Command::Remove { peer } => self.remove(peer),
-                Command::Cut { peer } => transport::cut(self.table.transport(), &name(&peer).expect("a peer's name")),
+                Command::Cut { peer } => self.table.transport().inner().cut(&name(&peer).expect("a peer's name")),
                 Command::Rest => self.rest.store(true, Relaxed),
                 Command::Quit => {
                     let left = match self.table.shutdown(Instant::now() + SHUTDOWN).wait() {
@@ -229,7 +236,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[test]
 fn a_setup_survives_the_way_to_its_process() {
     let at = SocketAddr::from(([127, 0, 0, 1], 0));
-    let setup = Setup { name: "a".into(), at, accept_delay: Duration::from_millis(3), threads: 2 };
+    let setup = Setup { name: "a".into(), at, accept_delay: Duration::from_millis(3), threads: 2, over: Over::Tcp };
+    #[cfg(feature = "ucx")]
+    let setup = Setup { over: Over::Ucx, ..setup };
     assert_eq!(setup.to_string().parse(), Ok(setup));
-    assert!("a b".parse::<Setup>().is_err());
+    assert!("a b".parse::<Setup>().is_err() && "a 127.0.0.1:0 0 1 pigeon".parse::<Setup>().is_err());
 }

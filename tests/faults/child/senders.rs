@@ -2,7 +2,7 @@
 
 use super::message::Message;
 use super::{Worker, clerk, lock};
-use crate::transport::Net;
+use crate::transport::{Net, Wire};
 use peerage::{NotifyError, Peer};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +13,7 @@ const TURN: Duration = Duration::from_millis(4);
 /// Turns from one page to the next.
 const PAGE_TURNS: u64 = 5;
 
-pub(super) fn send_for_ever(worker: &Worker, thread: u64) {
+pub(super) fn send_for_ever<W: Wire>(worker: &Worker<W>, thread: u64) {
     let mut numbers = Numbers::default();
     for turn in 0.. {
         if worker.rest.load(Relaxed) {
@@ -34,7 +34,7 @@ pub(super) fn send_for_ever(worker: &Worker, thread: u64) {
 /// The next number of this thread, by peer: of which generation, and which.
 type Numbers = HashMap<String, (u64, u64)>;
 
-fn note(worker: &Worker, mate: &Peer<Net>, thread: u64, numbers: &mut Numbers) {
+fn note<W: Wire>(worker: &Worker<W>, mate: &Peer<Net<W>>, thread: u64, numbers: &mut Numbers) {
     let name = mate.name().as_str();
     if !lock(&worker.ledger).of(name).may_note() {
         return;

@@ -78,7 +78,7 @@ impl TransportError for TcpError {
 
 /// The C library's resolver opens files and sockets, and where it can't it says that there is no such host. Then every host is
 /// unknown, and no peer is at fault.
-fn what_the_resolver_lacked() -> Option<io::Error> {
+pub(in crate::transport) fn what_the_resolver_lacked() -> Option<io::Error> {
     Socket::new(Domain::IPV4, Type::DGRAM, None).err().filter(is_local)
 }
 

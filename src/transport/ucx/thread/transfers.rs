@@ -1,12 +1,14 @@
 //! The thread's part in the transfers that we asked for: what owners of pages say, what is under way, and whose turn it is.
 
-use super::super::endpoint::{Access, EndpointKey, Page};
+use super::super::endpoint::{Access, EndpointKey, Origin, Page};
 use super::super::message::{Go, Head, Kind, decode_transfer, encode_transfers};
-use super::super::moving::Misplaced;
 use super::super::native::Status;
+use super::super::outgoing::Sent;
+use super::super::pieces::Misplaced;
 use super::{Outbound, Thread};
 use crate::grant::Refusal;
 use crate::transfer::{Outcome, TransferError, TransferId, TransferKind};
+use std::sync::Arc;
 
 impl Thread {
     pub(super) fn refused(&mut self, from: EndpointKey, id: TransferId, body: &[u8]) {
@@ -24,7 +26,11 @@ impl Thread {
         let Some(Outbound { link, moving, .. }) = self.outbound.get_mut(&from) else { return };
         let id = TransferId(head.number);
         if let Some(post) = link.answered(id, true) {
-            if post.completion.begins() {
+            if post.kind == TransferKind::Write {
+                // It was asked to take the page.
+                link.ran();
+                post.completion.complete(Outcome::Failed(TransferError::NotSent));
+            } else if post.completion.begins() {
                 moving.read(post);
             } else {
                 link.ran();
@@ -42,21 +48,66 @@ impl Thread {
 
     /// What we wrote is in its pages.
     pub(super) fn landed(&mut self, from: EndpointKey, mut body: &[u8]) {
-        let Some(outbound) = self.outbound.get_mut(&from) else { return };
+        let Some(Outbound { link, moving, .. }) = self.outbound.get_mut(&from) else { return };
         let mut ended = 0;
         while let Some(id) = decode_transfer(&mut body) {
-            ended += outbound.moving.landed(id);
+            match moving.landed(id) {
+                Ok(more) => ended += more,
+                Err(Misplaced) => {
+                    let error = link.misbehaved();
+                    return self.fail(from, error);
+                }
+            }
         }
         self.ended(from, ended);
     }
 
-    /// libucp no longer touches a page that was sent as messages, for a write of ours or for a peer's read.
-    pub(super) fn paged(&mut self, endpoint: EndpointKey, id: TransferId) {
-        if let Some(inbound) = self.inbound.get_mut(&endpoint) {
-            return inbound.sent(id);
+    /// Sends pieces of pages where they may go. Answers whether there were any.
+    pub(super) fn send_pages(&mut self) -> bool {
+        let endpoints = std::mem::take(&mut self.to_send);
+        let any = !endpoints.is_empty();
+        for key in endpoints {
+            let mut sent = Vec::new();
+            let (outcome, more) = if let Some(inbound) = self.inbound.get_mut(&key) {
+                (inbound.send_pages(&mut sent), inbound.outgoing.may_go())
+            } else if let Some(Outbound { link, endpoint, outgoing, .. }) = self.outbound.get_mut(&key) {
+                (outgoing.send(endpoint, link.generation, &mut sent), outgoing.may_go())
+            } else {
+                continue;
+            };
+            sent.into_iter().for_each(|sent| self.left(key, sent));
+            match outcome {
+                Ok(()) => self.to_send.extend(more.then_some(key)),
+                Err(status) => self.broke(key, status),
+            }
         }
-        let ended = self.outbound.get_mut(&endpoint).map_or(0, |outbound| outbound.moving.sent(id));
-        self.ended(endpoint, ended);
+        any
+    }
+
+    /// libucp no longer touches this piece.
+    pub(super) fn piece(&mut self, of: Origin, page: Arc<Page>, len: usize) {
+        let Some(key) = self.find(of) else { return };
+        let outgoing = match (self.inbound.get_mut(&key), self.outbound.get_mut(&key)) {
+            (Some(inbound), _) => &mut inbound.outgoing,
+            (_, Some(outbound)) => &mut outbound.outgoing,
+            (None, None) => return,
+        };
+        let sent = outgoing.ended(page, len);
+        self.to_send.extend(outgoing.may_go().then_some(key));
+        self.left(key, sent);
+    }
+
+    /// Bytes of a page have left, for a write of ours or for a peer's read.
+    fn left(&mut self, key: EndpointKey, Sent { transfer, len, whole }: Sent) {
+        if let Some(inbound) = self.inbound.get_mut(&key) {
+            if whole {
+                inbound.sent(transfer);
+            }
+        } else if let Some(outbound) = self.outbound.get_mut(&key) {
+            outbound.moving.left(transfer, len);
+            let ended = if whole { outbound.moving.sent(transfer) } else { 0 };
+            self.ended(key, ended);
+        }
     }
 
     /// The peer lets us read or write its pages.
@@ -80,7 +131,8 @@ impl Thread {
             // It was given up meanwhile, and nothing was moved.
             return self.over(from, id);
         };
-        if !link.one_sided && post.kind == TransferKind::Read {
+        let one_sided = link.one_sided && !key.is_empty();
+        if !one_sided && post.kind == TransferKind::Read {
             link.ran();
             post.completion.complete(Outcome::Failed(TransferError::NotSent));
             return self.fail(from, link.misbehaved()); // It was asked to send the page.
@@ -90,12 +142,10 @@ impl Thread {
             self.over(from, id);
             return post.completion.complete(Outcome::Failed(TransferError::NotSent));
         }
-        if !link.one_sided {
-            outbound.moving.write(id, post.completion, post.local.len());
-            let page = Page { transfer: id, part: post.local, loan: None };
-            if let Err(status) = outbound.endpoint.send_page(link.generation, page) {
-                self.broke(from, status);
-            }
+        if !one_sided {
+            outbound.moving.write(id, post.completion);
+            outbound.outgoing.push(Page { transfer: id, part: post.local, _loan: None });
+            self.to_send.insert(from);
             return;
         }
         let Ok(key) = outbound.endpoint.unpack(key) else {
@@ -105,7 +155,7 @@ impl Thread {
         };
         let access = Access {
             link,
-            endpoint: from,
+            of: outbound.endpoint.origin(),
             id,
             kind: post.kind,
             mapped: self.shared.registered(post.local.region().id()),
@@ -118,7 +168,12 @@ impl Thread {
         match outbound.endpoint.access(access) {
             Ok(None) => {}
             Ok(Some(access)) => self.accessed(access, Ok(())),
-            Err((status, access)) => self.accessed(access, Err(status)),
+            Err((status, Access { link, completion, .. })) => {
+                link.ran();
+                completion.complete(Outcome::Failed(TransferError::NotSent));
+                self.over(from, id);
+                self.broke(from, status);
+            }
         }
     }
 
@@ -127,7 +182,7 @@ impl Thread {
         if outcome.is_ok() && access.kind == TransferKind::Write && !access.flushing {
             // Sent is not written: what is flushed is.
             access.flushing = true;
-            if let Some(outbound) = self.outbound.get(&access.endpoint) {
+            if let Some(outbound) = self.find(access.of).and_then(|key| self.outbound.get(&key)) {
                 (access, outcome) = match outbound.endpoint.access(access) {
                     Ok(None) => return,
                     Ok(Some(access)) => (access, Ok(())),
@@ -137,14 +192,15 @@ impl Thread {
                 outcome = Err(Status(peerage_ucx_sys::UCS_ERR_CANCELED));
             }
         }
-        let Access { link, endpoint, id, local, completion, mapped, key, .. } = access;
+        let Access { link, of, id, local, completion, mapped, key, .. } = access;
         drop((key, mapped));
         completion.progress(if outcome.is_ok() { local.len() as u64 } else { 0 });
         completion.complete(if outcome.is_ok() { Outcome::Done } else { Outcome::Unknown });
         link.ran();
-        match outcome {
-            Ok(()) => self.over(endpoint, id),
-            Err(status) => self.broke(endpoint, status),
+        match (outcome, self.find(of)) {
+            (Ok(()), Some(endpoint)) => self.over(endpoint, id),
+            (Err(status), Some(endpoint)) => self.broke(endpoint, status),
+            (_, None) => {}
         }
     }
 

@@ -20,9 +20,8 @@ cargo clippy --features ucx,serde,tracing,metrics --all-targets -- -D warnings
 RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --features ucx --document-private-items
 cargo test -p peerage-ucx-sys
 cargo test --features ucx --lib ucx
-# One test at a time: they have several workers in a process, which libucs does not bear well (docs::limitations).
-cargo test --features ucx --test ucx -- --test-threads 1
-cargo test --features ucx --test spec over_ucx -- --test-threads 1
+cargo test --features ucx --test ucx
+cargo test --features ucx --test spec over_ucx
 # Half a minute. Those that are SKIPPED say why.
 cargo test --features ucx --test faults over_ucx -- --test-threads 1
 [ "$asked" != --tests ] || exit 0

@@ -4,6 +4,8 @@ use crate::common::*;
 use peerage::transport::memory::{MemoryError, Step};
 use peerage::{Backoff, ErrorClass, NotReady, NotifyError, Phase, ReadyError, Reason, Reported, Sent, TransportError};
 use std::error::Error;
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -36,8 +38,13 @@ fn case_j1_a_failure_says_peer_generation_phase_native_code_and_when_to_try_agai
     assert!(matches!(&backing_off, ReadyError::BackingOff { retry_at: at, .. } if Some(*at) == retry_at));
 
     world.memory.steps().fail_next(Step::Connect, "p", 1, lost());
+    // Held until somebody waits for it: the attempt begins when it may, also if nobody asks.
+    let hold = world.memory.steps().hold(Step::Connect, "p");
     world.wait_out_backoff(&peer);
-    let failed = block_on(peer.ready()).unwrap_err();
+    let mut failed = pin!(peer.ready());
+    assert!(failed.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    hold.release();
+    let failed = block_on(failed).unwrap_err();
     match &failed {
         ReadyError::Failed { peer, generation, error } => {
             let native = error.inner().downcast_ref::<MemoryError>().and_then(MemoryError::native_code);

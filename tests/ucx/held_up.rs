@@ -21,6 +21,9 @@ impl Wake for Stuck {
 /// fails if: who was asked is forgotten when its transfer is given up.
 #[test]
 fn transfers_that_are_given_up_before_they_are_answered_break_no_connection() {
+    if elsewhere(transfers_that_are_given_up_before_they_are_answered_break_no_connection) {
+        return;
+    }
     const AT_ONCE: usize = 32;
     let (a, b) = (ucx("a"), ucx("b"));
     let connection = dial(&a, &b);

@@ -84,6 +84,7 @@ impl Hosts {
         let dead_within = |lasts: Duration| {
             eventually("it is found dead", is_dead);
             println!("{fault:?}: found dead after {:.1?}", begin.elapsed());
+            assert!(lasts.is_zero() || begin.elapsed() < lasts, "{fault:?}: found only when it was over");
             std::thread::sleep((begin + lasts).saturating_duration_since(Instant::now()));
         };
         match fault {

@@ -1,5 +1,8 @@
 //! Processes that serve, names, and waits that are generous and never timed.
 
+#[path = "../spec/common/elsewhere.rs"]
+mod elsewhere;
+
 use peerage::transport::ucx::{Ucx, UcxConnection, UcxError};
 use peerage::{CloseContext, CloseReason, Closed, ConnectContext, DataPlane, Generation, PeerName, Transport};
 use std::io::{BufRead, BufReader, Write};
@@ -61,9 +64,14 @@ pub(crate) fn alone(test: &str, body: impl FnOnce()) {
     if std::env::var(ALONE).as_deref() == Ok(test) {
         return body();
     }
-    let mut command = this_binary(test);
-    let ended = command.env(ALONE, test).status().unwrap();
+    let ended = this_binary(test).env(ALONE, test).status().unwrap();
     assert!(ended.success(), "{test}: {ended}");
+}
+
+/// For a test that has several transports. `true`: another process has run it.
+pub(crate) fn elsewhere<T>(_test: T) -> bool {
+    let test = std::any::type_name::<T>();
+    elsewhere::elsewhere(test.split_once("::").expect("the crate comes first").1)
 }
 
 pub(crate) fn this_binary(test: &str) -> Command {

@@ -49,7 +49,7 @@ pub(super) struct Endpoint {
 // SAFETY: 1. its worker is in multi-thread mode, so calls on it may come from any thread, at once.
 //         2. except for close, which no other call may meet: it takes the only owner. Ends if: a second way to close is added.
 unsafe impl Send for Endpoint {}
-// SAFETY: as above.
+// SAFETY: as above: in that mode calls on one endpoint may also meet.
 unsafe impl Sync for Endpoint {}
 
 /// What libucp may touch until the operation ends.
@@ -69,8 +69,8 @@ struct Operation {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        // ord! Release: what libucp touched for the operation, to who closes. Pairs with Acquire in `Closing::is_over`. In no
-        //      model: its other half is libucp.
+        // ord! Release: what libucp touched for the operation, to who closes. Pairs with Acquire in `Closing::is_over`. No
+        //      model looks: its other half is libucp.
         self.flight.fetch_sub(1, Ordering::Release);
         // ord! Relaxed: who sees too many naps for a millisecond.
         self.mailbox.under_way.fetch_sub(1, Ordering::Relaxed);

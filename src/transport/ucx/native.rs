@@ -52,7 +52,7 @@ pub(super) struct Context {
 // SAFETY: 1. it was made with `mt_workers_shared`, so libucp locks what its threads share.
 //         2. the handle is only read here. Ends if: a call is added that libucp wants from one thread.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: as above: a shared context is used in the same calls as one that was sent.
 unsafe impl Sync for Context {}
 
 impl Context {
@@ -129,7 +129,7 @@ pub(super) struct Mapped {
 
 // SAFETY: the handle is used in calls that libucp locks by itself (see `Context`), and freed once, by the last owner.
 unsafe impl Send for Mapped {}
-// SAFETY: as above.
+// SAFETY: as above; shared, its handle and key are only read.
 unsafe impl Sync for Mapped {}
 
 impl Drop for Mapped {
@@ -147,9 +147,10 @@ pub(super) struct Worker {
     _context: Arc<Context>,
 }
 
-// SAFETY: it is in multi-thread mode; `new` refuses a library that did not give it.
+// SAFETY: 1. it is in multi-thread mode: `new` reads that back from libucp, and refuses a library that did not give it.
+//         2. the handle is only read here. Ends if: a call is added that ucp.h calls not thread safe.
 unsafe impl Send for Worker {}
-// SAFETY: as above.
+// SAFETY: as above: in that mode calls may also meet.
 unsafe impl Sync for Worker {}
 
 impl Worker {

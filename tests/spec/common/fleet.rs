@@ -144,11 +144,12 @@ mod over_tcp {
 }
 
 #[cfg(feature = "ucx")]
-pub(crate) use over_ucx::OverUcx;
+pub(crate) use over_ucx::{OverUcx, alone};
 
 #[cfg(feature = "ucx")]
 mod over_ucx {
     use super::Fleet;
+    use crate::common::elsewhere::elsewhere;
     use crate::common::eventually;
     use peerage::transport::ucx::{Ucx, UcxAddress};
     use std::net::SocketAddr;
@@ -156,6 +157,14 @@ mod over_ucx {
     /// Over the system's libucp, with the devices it chooses or with one; with pages as messages or by put and get.
     pub(crate) struct OverUcx<const TCP_ONLY: bool, const ONE_SIDED: bool> {
         remotes: Vec<(String, SocketAddr, Option<Ucx>)>,
+    }
+
+    /// Runs a test in a process of its own.
+    pub(crate) fn alone(test: &str, body: fn()) {
+        let (_, test) = test.split_once("::").expect("the crate comes first");
+        if !elsewhere(test) {
+            body();
+        }
     }
 
     impl<const TCP_ONLY: bool, const ONE_SIDED: bool> OverUcx<TCP_ONLY, ONE_SIDED> {
@@ -219,15 +228,24 @@ macro_rules! with_transports {
         }
         #[cfg(feature = "ucx")]
         mod over_ucx {
-            $(#[test] fn $test() { super::$test::<crate::common::OverUcx<false, false>>() })+
+            $(#[test] fn $test() {
+                let test = concat!(module_path!(), "::", stringify!($test));
+                crate::common::alone(test, super::$test::<crate::common::OverUcx<false, false>>);
+            })+
         }
         #[cfg(feature = "ucx")]
         mod over_ucx_tcp {
-            $(#[test] fn $test() { super::$test::<crate::common::OverUcx<true, false>>() })+
+            $(#[test] fn $test() {
+                let test = concat!(module_path!(), "::", stringify!($test));
+                crate::common::alone(test, super::$test::<crate::common::OverUcx<true, false>>);
+            })+
         }
         #[cfg(feature = "ucx")]
         mod over_ucx_one_sided {
-            $(#[test] fn $test() { super::$test::<crate::common::OverUcx<false, true>>() })+
+            $(#[test] fn $test() {
+                let test = concat!(module_path!(), "::", stringify!($test));
+                crate::common::alone(test, super::$test::<crate::common::OverUcx<false, true>>);
+            })+
         }
     };
 }

@@ -2,6 +2,8 @@
 //! moves, a transport that calls back, and the same processes over every transport.
 
 mod custom;
+#[cfg(feature = "ucx")]
+mod elsewhere;
 mod fleet;
 mod pages;
 mod world;

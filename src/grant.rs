@@ -461,7 +461,7 @@ impl Loan {
     }
 
     /// The part, for a native library that its borrower accesses it through.
-    #[cfg(all(feature = "ucx", target_endian = "little"))]
+    #[cfg(all(any(feature = "ucx", feature = "nixl"), target_endian = "little"))]
     pub(crate) fn part(&self) -> &Slice {
         &self.part
     }

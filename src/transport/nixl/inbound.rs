@@ -115,13 +115,7 @@ impl Inbound {
     }
 
     /// A message after the hello.
-    pub(super) fn take(
-        &mut self,
-        head: Head,
-        body: &[u8],
-        callers: &Callers,
-        shared: &Shared,
-    ) -> Result<(), Unusable> {
+    pub(super) fn take(&mut self, head: Head, body: &[u8], callers: &Callers, shared: &Shared) -> Result<(), Unusable> {
         if !self.is_over {
             self.still = (Instant::now() + STILL.0, STILL.0);
         }

@@ -313,9 +313,7 @@ impl Link {
     /// The same for a transfer: what is not found may be memory.
     pub(super) fn judge_transfer(&self, remote: &Remote, status: Status) -> NixlError {
         match status {
-            Status::NOT_FOUND if self.ping(remote).is_ok() => {
-                NixlError::Rejected { peer: self.peer.clone(), status }
-            }
+            Status::NOT_FOUND if self.ping(remote).is_ok() => NixlError::Rejected { peer: self.peer.clone(), status },
             status => self.judge(remote, status),
         }
     }

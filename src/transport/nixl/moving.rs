@@ -57,7 +57,15 @@ impl Moving {
     }
 
     /// The peer lets a transfer read or write.
-    pub(super) fn begin(&mut self, post: Post, go: &Go, link: &Link, remote: &Remote, shared: &Shared, ended: &mut Ended) {
+    pub(super) fn begin(
+        &mut self,
+        post: Post,
+        go: &Go,
+        link: &Link,
+        remote: &Remote,
+        shared: &Shared,
+        ended: &mut Ended,
+    ) {
         let Post { id, kind, local, completion, .. } = post;
         let end = |completion: Completion, outcome, ended: &mut Ended| {
             ended.over.push(id);
@@ -70,7 +78,8 @@ impl Moving {
         if local.is_empty() {
             return end(completion, Outcome::Done, ended);
         }
-        let there = Memory { kind: MemoryKind(go.kind), address: go.address as usize, len: local.len(), device: go.device };
+        let there =
+            Memory { kind: MemoryKind(go.kind), address: go.address as usize, len: local.len(), device: go.device };
         let kind = if kind == TransferKind::Write { Kind::WRITE } else { Kind::READ };
         let made = shared.ours(local.region()).and_then(|registration| {
             let here = registration.slice(local.offset()..local.offset() + local.len());

@@ -131,6 +131,13 @@ impl Remote {
         &self.agent
     }
 
+    /// Loads newer metadata of the same process: keys to memory that it has registered since. `Err`: it is another process's, or NIXL
+    /// did not take it, and what was known stays known. Takes NIXL's exclusive lock.
+    pub(super) fn refresh(&self, metadata: &[u8]) -> Result<(), Status> {
+        let loaded = self.agent.load_metadata(metadata)?;
+        if loaded == self.name { Ok(()) } else { Err(Status::INVALID_PARAM) }
+    }
+
     /// Connects now what would be connected by the first use. Takes NIXL's exclusive lock.
     pub(super) fn connect(&self) -> Result<(), Status> {
         // SAFETY: the agent lives; the name is copied; no options.

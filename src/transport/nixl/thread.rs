@@ -273,8 +273,7 @@ impl Thread {
             Counts::add(&shared.counts.refused);
         }
         let max_notification = shared.settings.max_notification as u32;
-        let answer =
-            Answer { verdict, incarnation: shared.incarnation(), max_notification, name: shared.name.clone() };
+        let answer = Answer { verdict, incarnation: shared.incarnation(), max_notification, name: shared.name.clone() };
         let (verdict, body) = answer.encode();
         let said = self.callers.say(&agent, &Head::new(Kind::Answer, generation, verdict).with(&body));
         if said.is_err()
@@ -354,9 +353,8 @@ impl Thread {
 
     /// Ends what has nothing more to wait for.
     fn close(&mut self, now: Instant) {
-        let is_over = |outbound: &Outbound| {
-            outbound.leaving.is_some_and(|until| until <= now) && outbound.moving.is_empty()
-        };
+        let is_over =
+            |outbound: &Outbound| outbound.leaving.is_some_and(|until| until <= now) && outbound.moving.is_empty();
         for (_, Outbound { link, remote, .. }) in self.outbound.extract_if(|_, outbound| is_over(outbound)) {
             // Requests and lists are gone. Its user removes the peer; who has dropped the connection leaves that to us.
             drop(remove(remote));

@@ -2,7 +2,6 @@
 
 use super::error::NixlBuildError;
 use super::library::Library;
-use super::mailbox::Mailbox;
 use super::native::Agent;
 use super::registry::Registry;
 use super::thread::Thread;

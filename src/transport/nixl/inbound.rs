@@ -138,6 +138,8 @@ impl Inbound {
             Kind::Notify => self.notified(head.number, Some(body), callers, shared),
             Kind::Skip => self.notified(head.number, None, callers, shared),
             Kind::Ping => self.say(Kind::Pong, head.number, &[], callers),
+            // It is not waited for any more.
+            Kind::Ask if self.goodbye.is_some() => Ok(()),
             Kind::Ask => self.lend(body, callers, shared),
             _ => Err(Unusable::Misbehaved),
         }

@@ -13,7 +13,7 @@
 //!   go                        (transfer 8 | keys 8 | kind 4 | device 8 | address 8 | length 4 | metadata)…  acceptor → dialer
 //!   refused  transfer         code 1                           acceptor → dialer
 //!   over                      (transfer 8)…                    dialer → acceptor: it reads and writes there no more
-//!   goodbye  code             last sequence 8, from a dialer   either way: no new message or ask follows
+//!   goodbye  code             last sequence 8, from a dialer   either way: no new message or ask follows; 0: nor is one waited for
 //!   bye                                                        acceptor → dialer: it has all that came before the goodbye
 //! ```
 //! Numbers are little-endian. What has `…` is there as often as there is something to say.

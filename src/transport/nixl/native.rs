@@ -24,6 +24,10 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// How long NIXL's progress thread sleeps if no event wakes it. By NIXL's default, 0, it never sleeps: measured with 1.5.1, an idle
+/// agent took 0.8 of a core and more. It is woken by what comes, so a longer sleep delays nothing.
+const PROGRESS_LOOKS_US: u64 = 10_000;
+
 /// Why there is no agent.
 #[derive(Debug)]
 pub(super) enum NotMade {
@@ -95,7 +99,7 @@ impl Agent {
             listen_port: 0,
             thread_sync: THREAD_SYNC_RW,
             num_workers: 1,
-            pthr_delay_us: 0,
+            pthr_delay_us: PROGRESS_LOOKS_US,
             lthr_delay_us: 100_000,
             capture_telemetry: false,
             room: [0; 8],

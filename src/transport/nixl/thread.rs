@@ -54,6 +54,8 @@ struct Outbound {
     turns: bool,
     /// Its user has no more use for it, and a goodbye is waited for until then.
     leaving: Option<Instant>,
+    /// The peer was told that it ends.
+    told: bool,
     /// When it is asked for a sign of life if it owes us something, and how long after that again.
     ask: (Instant, Duration),
 }
@@ -134,6 +136,7 @@ impl Thread {
                     over: Vec::new(),
                     turns: false,
                     leaving: None,
+                    told: false,
                     ask: (Instant::now() + ASK_AGAIN.0, ASK_AGAIN.0),
                 };
                 self.outbound.insert((link.peer.clone(), link.generation), outbound);
@@ -340,7 +343,8 @@ impl Thread {
             && outbound.moving.is_empty()
         {
             tell(outbound);
-            if outbound.say(Kind::Goodbye, farewell as u64, &link.last_sequence().to_le_bytes()).is_ok() {
+            outbound.told = outbound.say(Kind::Goodbye, farewell as u64, &link.last_sequence().to_le_bytes()).is_ok();
+            if outbound.told {
                 outbound.leaving = Some(now + LINGER);
                 return;
             }
@@ -355,7 +359,12 @@ impl Thread {
     fn close(&mut self, now: Instant) {
         let is_over =
             |outbound: &Outbound| outbound.leaving.is_some_and(|until| until <= now) && outbound.moving.is_empty();
-        for (_, Outbound { link, remote, .. }) in self.outbound.extract_if(|_, outbound| is_over(outbound)) {
+        for (_, outbound) in self.outbound.extract_if(|_, outbound| is_over(outbound)) {
+            if !outbound.told {
+                // NIXL tells a peer of no removal. Of what was sent it may take what it has by now.
+                let _ = outbound.say(Kind::Goodbye, Farewell::Other as u64, &0_u64.to_le_bytes());
+            }
+            let Outbound { link, remote, .. } = outbound;
             // Requests and lists are gone. Its user removes the peer; who has dropped the connection leaves that to us.
             drop(remove(remote));
             link.done();

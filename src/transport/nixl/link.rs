@@ -116,8 +116,11 @@ impl NixlConnection {
                 self.mailbox.put(Event::Waits);
                 Ok(())
             }
-            // Unless the thread has ended it meanwhile, with everything else that was not sent.
-            Err(status) => link.book().asked.remove(&id).map_or(Ok(()), |_unused| Err(link.judge(remote, status))),
+            Err(status) => {
+                let unsent = link.book().asked.remove(&id);
+                // Unless the thread has ended it meanwhile, with everything else that was not sent.
+                unsent.map_or(Ok(()), |_unused| Err(link.judge(remote, status)))
+            }
         }
     }
 

@@ -46,8 +46,7 @@ fn memory_that_is_registered_after_the_connect_or_never_can_be_lent() {
             }
             local.slice(0..PAGE).unwrap().write(0, &pattern(round)).unwrap();
             let grant = b.grants().lend(&name("a"), &page.slice(0..PAGE).unwrap(), Access::Write);
-            let (post, transfer) =
-                Post::standalone(TransferKind::Write, local.slice(0..PAGE).unwrap(), grant.remote());
+            let (post, transfer) = Post::standalone(TransferKind::Write, local.slice(0..PAGE).unwrap(), grant.remote());
             a.post(&connection, post).unwrap();
             assert_eq!(transfer.wait(soon()), Some(Outcome::Done), "round {round}");
             assert!(grant.revoke().wait(soon()));

@@ -2,8 +2,8 @@
 
 use peerage::transport::nixl::{Nixl, NixlAddress, NixlBuildError, NixlConnection, NixlError, NixlLibraryError};
 use peerage::{
-    Access, Backoff, CloseContext, CloseReason, Closed, ConnectContext, DataPlane, Generation, Peer, PeerName, PeerTable,
-    ReadyError, Region, RemoteSlice, Transport,
+    Access, Backoff, CloseContext, CloseReason, Closed, ConnectContext, DataPlane, Generation, Peer, PeerName,
+    PeerTable, ReadyError, Region, RemoteSlice, Transport,
 };
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};

@@ -50,13 +50,17 @@ pub(crate) fn disconnect(from: &Nixl, connection: NixlConnection, why: CloseReas
 
 /// A table whose backoff does not hold a test up.
 pub(crate) fn table(called: &str) -> PeerTable<Nixl> {
+    table_of(nixl(called))
+}
+
+pub(crate) fn table_of<T: Transport>(transport: T) -> PeerTable<T> {
     let short = Duration::from_millis(1);
     let backoff = Backoff { base: short, cap: 10 * short, ..Backoff::default() };
-    PeerTable::builder(nixl(called)).backoff(backoff).breaker(None).build().unwrap()
+    PeerTable::builder(transport).backoff(backoff).breaker(None).build().unwrap()
 }
 
 /// Through backoffs, and attempts that fail.
-pub(crate) fn ready_again(peer: &Peer<Nixl>) -> Generation {
+pub(crate) fn ready_again<T: Transport>(peer: &Peer<T>) -> Generation {
     let end = soon();
     loop {
         match peer.wait_ready(end) {

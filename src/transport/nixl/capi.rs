@@ -92,7 +92,7 @@ macro_rules! opaque {
     )*
     mod behind {$(
         #[repr(C)]
-        pub(in crate::transport::nixl) struct $handle([u8; 0]);
+        pub(in super::super) struct $handle([u8; 0]);
     )*}};
 }
 

@@ -6,7 +6,7 @@
 #[allow(dead_code, unreachable_pub)]
 mod capi;
 
-use super::{Done, MESSAGE, PIECE, WORKERS};
+use crate::crash::{Done, MESSAGE, PIECE, WORKERS};
 use capi::*;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use peerage::transport::nixl::{Nixl, NixlAddress};
@@ -18,7 +18,7 @@ use std::time::Instant;
 
 const THREAD_SYNC_NONE: thread_sync_t = 0;
 
-struct Naive {
+pub(crate) struct Naive {
     api: Capi,
     agent: agent_t,
     peer: CString,
@@ -43,7 +43,7 @@ fn api() -> Capi {
 }
 
 impl Naive {
-    fn new(address: &NixlAddress) -> Self {
+    pub(crate) fn new(address: &NixlAddress) -> Self {
         let (api, memory) = (api(), Box::leak(vec![7_u8; PIECE].into_boxed_slice()));
         let config = AgentConfig {
             enable_prog_thread: true,
@@ -73,7 +73,7 @@ impl Naive {
         Naive { api, agent, peer, metadata: address.metadata().to_vec(), here, there }
     }
 
-    fn add(&self) -> bool {
+    pub(crate) fn add(&self) -> bool {
         let mut name = null_mut();
         // SAFETY: as in `new`; the name is the C library's to free.
         unsafe {
@@ -87,12 +87,12 @@ impl Naive {
         }
     }
 
-    fn remove(&self) -> bool {
+    pub(crate) fn remove(&self) -> bool {
         // SAFETY: as in `new`.
         unsafe { (self.api.invalidate_remote_md)(self.agent, self.peer.as_ptr()) == 0 }
     }
 
-    fn notify(&self) -> bool {
+    pub(crate) fn notify(&self) -> bool {
         let (data, len) = (MESSAGE.as_ptr().cast::<c_void>(), MESSAGE.len());
         // SAFETY: as in `new`.
         unsafe { (self.api.gen_notif)(self.agent, self.peer.as_ptr(), data, len, null_mut()) == 0 }
@@ -125,7 +125,7 @@ impl Naive {
     }
 }
 
-pub(super) fn run(address: &NixlAddress, end: Instant, pause: &mut dyn FnMut(), done: &Done) {
+pub(crate) fn run(address: &NixlAddress, end: Instant, pause: &mut dyn FnMut(), done: &Done) {
     let (naive, present, over) = (Naive::new(address), AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for worker in 0..WORKERS {

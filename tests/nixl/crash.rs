@@ -7,6 +7,7 @@
 //! `PEERAGE_TEST_NIXL_RUNS` and `PEERAGE_TEST_NIXL_SECONDS` say how often with the table and for how long; 2 and 2 by default,
 //! 20 and 15 for a proof.
 
+use crate::bypassed;
 use crate::support::*;
 use peerage::transport::Counting;
 use peerage::{Access, Generation, Outcome, Peer, Region, Reported};
@@ -16,22 +17,19 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-#[path = "bypassed.rs"]
-mod bypassed;
-
 const MODE: &str = "PEERAGE_TEST_CRASH";
-const MESSAGE: &[u8] = b"q";
-const WORKERS: usize = 6;
+pub(crate) const MESSAGE: &[u8] = b"q";
+pub(crate) const WORKERS: usize = 6;
 /// Bytes of a write.
-const PIECE: usize = 4096;
+pub(crate) const PIECE: usize = 4096;
 
 /// How often it was done.
 #[derive(Default)]
 pub(crate) struct Done {
-    adds: AtomicU64,
-    removes: AtomicU64,
-    sends: AtomicU64,
-    writes: AtomicU64,
+    pub(crate) adds: AtomicU64,
+    pub(crate) removes: AtomicU64,
+    pub(crate) sends: AtomicU64,
+    pub(crate) writes: AtomicU64,
 }
 
 fn number(variable: &str, default: u64) -> u64 {

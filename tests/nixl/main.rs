@@ -3,8 +3,11 @@
 //! Without the package, each says that it is skipped.
 #![cfg(not(peerage_loom))]
 
+mod bypassed;
 mod crash;
 mod messages;
 mod pages;
 mod processes;
+mod reported;
+mod resources;
 mod support;

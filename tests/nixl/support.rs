@@ -99,8 +99,8 @@ pub(crate) fn alone_over<T>(tls: Option<&str>, _test: T, body: impl FnOnce()) {
         assert!(ended.success(), "{test}: {ended}");
         return;
     }
-    match Nixl::named(name("looks")) {
-        Ok(_) => body(),
+    match Nixl::named(name("looks")).map(drop) {
+        Ok(()) => body(),
         Err(NixlBuildError::Library(error @ NixlLibraryError::NotFound { .. })) => println!("SKIPPED: {test}: {error}"),
         Err(error) => panic!("{error:?}"),
     }

@@ -280,6 +280,10 @@ impl Book {
         })
     }
 
+    fn waits(&self) -> bool {
+        self.over.is_none() && !(self.asked.is_empty() && self.given_up.is_empty() && self.probes.is_empty())
+    }
+
     fn has_turn(&self) -> bool {
         self.asked.len() + self.given_up.len() + self.running < TRANSFERS
     }
@@ -381,10 +385,17 @@ impl Link {
         }
     }
 
-    /// Whether the peer owes us anything: then its death must be noticed here, as nobody else may call.
+    /// Whether an answer is due at any moment.
     pub(super) fn waits_for_the_peer(&self) -> bool {
+        self.book().waits()
+    }
+
+    /// Whether the peer owes us anything: then its death must be noticed here, as nobody else may call. Who finds the window full
+    /// calls nothing.
+    pub(super) fn is_owed(&self) -> bool {
         let book = self.book();
-        book.over.is_none() && !(book.asked.is_empty() && book.given_up.is_empty() && book.probes.is_empty())
+        let is_untaken = book.untaken.len() >= TAKEN_EVERY.0 || book.untaken_bytes >= TAKEN_EVERY.1;
+        book.waits() || is_untaken && book.over.is_none()
     }
 
     /// The peer lets it read or write, or refuses. `None`: it was given up.

@@ -21,8 +21,8 @@ pub(crate) fn alone_with_nixl(test: &str, body: fn()) {
     if elsewhere(test) {
         return;
     }
-    match Nixl::builder().build() {
-        Ok(_) => body(),
+    match Nixl::builder().build().map(drop) {
+        Ok(()) => body(),
         Err(NixlBuildError::Library(error @ NixlLibraryError::NotFound { .. })) => println!("SKIPPED: {test}: {error}"),
         Err(error) => panic!("{error:?}"),
     }

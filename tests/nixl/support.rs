@@ -59,6 +59,12 @@ pub(crate) fn table_of<T: Transport>(transport: T) -> PeerTable<T> {
     PeerTable::builder(transport).backoff(backoff).breaker(None).build().unwrap()
 }
 
+/// How many generations have come to a connect.
+pub(crate) fn generations<T: Transport>(table: &PeerTable<T>) -> u64 {
+    let snapshot = table.snapshot();
+    snapshot.elections - snapshot.elections_without_connect
+}
+
 /// Through backoffs, and attempts that fail.
 pub(crate) fn ready_again<T: Transport>(peer: &Peer<T>) -> Generation {
     let end = soon();

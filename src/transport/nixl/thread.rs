@@ -286,7 +286,8 @@ impl Thread {
         }
     }
 
-    /// Polls what runs, tells owners of pages what is over, asks for the next. Answers whether anything runs or is waited for.
+    /// Polls what runs, tells owners of pages what is over, asks for the next. Answers whether anything runs, here or on a page of
+    /// ours, or is waited for.
     fn look_at_transfers(&mut self) -> bool {
         let mut any = false;
         for outbound in self.outbound.values_mut() {
@@ -299,7 +300,7 @@ impl Thread {
             tell(outbound);
             any |= outbound.link.waits_for_the_peer() || outbound.dial.is_some();
         }
-        any
+        any || self.inbound.values().any(|inbound| !inbound.is_over && inbound.lent() > 0)
     }
 
     fn look_at_the_clock(&mut self, now: Instant) {

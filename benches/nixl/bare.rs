@@ -1,15 +1,14 @@
-//! NIXL's C API as one uses it from one thread: lists that are prepared once, a transfer made, posted, polled and released for each
-//! write.
+//! NIXL's C API as one uses it from one thread: a transfer made, posted, polled and released for each write.
 
 #[path = "../../src/transport/nixl/capi.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod capi;
 
-use crate::{DEPTH, MIB};
+use crate::MIB;
 use capi::*;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use peerage::transport::nixl::NixlAddress;
-use std::cell::Cell;
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::ffi::CString;
 use std::mem::ManuallyDrop;
@@ -34,9 +33,8 @@ pub(crate) struct Bare {
     api: Capi,
     agent: agent_t,
     memory: usize,
-    peer: Cell<(xfer_dlist_handle_t, xfer_dlist_handle_t, usize)>,
-    name: Cell<Option<CString>>,
-    there: Cell<usize>,
+    /// Its name, and where its memory is.
+    peer: OnceCell<(CString, usize)>,
 }
 
 impl Bare {
@@ -58,8 +56,7 @@ impl Bare {
             assert_eq!((api.reg_dlist_add_desc)(list, memory, len, 0, null(), 0), 0);
             assert_eq!((api.register_mem)(agent, list, null_mut()), 0);
         }
-        let peer = Cell::new((null_mut(), null_mut(), 0));
-        Bare { api, agent, memory, peer, name: Cell::default(), there: Cell::new(0) }
+        Bare { api, agent, memory, peer: OnceCell::new() }
     }
 
     pub(crate) fn load(&self, address: &NixlAddress) {
@@ -68,38 +65,23 @@ impl Bare {
         let loaded =
             unsafe { (self.api.load_remote_md)(self.agent, metadata.as_ptr().cast(), metadata.len(), &mut name) };
         assert_eq!(loaded, 0);
-        self.there.set(usize::try_from(address.memory()[0].address).unwrap());
-        self.name.set(Some(CString::new(address.name().as_str()).unwrap()));
+        let there = usize::try_from(address.memory()[0].address).unwrap();
+        self.peer.set((CString::new(address.name().as_str()).unwrap(), there)).unwrap();
     }
 
-    /// A list with a piece of this length for each write that may be under way.
-    fn prepared(&self, of: &CString, at: usize, len: usize) -> xfer_dlist_handle_t {
-        let (mut list, mut handle) = (null_mut(), null_mut());
-        // SAFETY: as in `new`; the list is copied.
+    fn piece(&self, at: usize, len: usize) -> xfer_dlist_t {
+        let mut list = null_mut();
+        // SAFETY: as in `new`.
         unsafe {
             assert_eq!((self.api.create_xfer_dlist)(MEM_DRAM, &mut list), 0);
-            for nth in 0..DEPTH {
-                assert_eq!((self.api.xfer_dlist_add_desc)(list, at + nth * MIB, len, 0), 0);
-            }
-            assert_eq!((self.api.prep_xfer_dlist)(self.agent, of.as_ptr(), list, &mut handle, null_mut()), 0);
-            (self.api.destroy_xfer_dlist)(list);
+            assert_eq!((self.api.xfer_dlist_add_desc)(list, at, len, 0), 0);
         }
-        handle
-    }
-
-    fn prepare(&self, len: usize) {
-        if self.peer.get().2 != len {
-            let name = self.name.take().unwrap();
-            let (here, there) =
-                (self.prepared(&c"".into(), self.memory, len), self.prepared(&name, self.there.get(), len));
-            self.peer.set((here, there, len));
-            self.name.set(Some(name));
-        }
+        list
     }
 
     pub(crate) fn write(&self, len: usize, writes: usize, depth: usize) -> Duration {
-        self.prepare(len);
-        let (api, agent, (local, remote, _)) = (&self.api, self.agent, self.peer.get());
+        let (api, agent) = (&self.api, self.agent);
+        let (name, there) = self.peer.get().unwrap();
         let start = Instant::now();
         let mut running = VecDeque::new();
         let finish = |(request, mut status): (xfer_req_t, Code)| {
@@ -117,13 +99,15 @@ impl Bare {
             if running.len() == depth {
                 finish(running.pop_front().unwrap());
             }
-            let (entry, mut request) = ([(nth % depth) as i32], null_mut());
-            // SAFETY: as in `new`.
+            let (at, mut request) = ((nth % depth) * MIB, null_mut());
+            let (local, remote) = (self.piece(self.memory + at, len), self.piece(there + at, len));
+            // SAFETY: as in `new`; lists and name are copied.
             unsafe {
-                let entry = entry.as_ptr();
                 let made =
-                    (api.make_xfer_req)(agent, XFER_WRITE, local, entry, 1, remote, entry, 1, &mut request, null_mut());
+                    (api.create_xfer_req)(agent, XFER_WRITE, local, remote, name.as_ptr(), &mut request, null_mut());
                 assert_eq!(made, 0);
+                (api.destroy_xfer_dlist)(local);
+                (api.destroy_xfer_dlist)(remote);
                 running.push_back((request, (api.post_xfer_req)(agent, request, null_mut())));
             }
         }

@@ -242,8 +242,10 @@ fn next_command() -> Option<Command> {
     line.trim_end().parse().ok()
 }
 
+type Addresses = Vec<(PeerName, WireAddress)>;
+
 /// Waits until the parent has said of every peer where it is. Answers what else it has said meanwhile.
-fn told_addresses(setup: &Setup) -> Result<(Vec<(PeerName, WireAddress)>, Vec<Command>), String> {
+fn told_addresses(setup: &Setup) -> Result<(Addresses, Vec<Command>), String> {
     let mut told: Vec<Option<WireAddress>> = vec![None; setup.peers.len()];
     let mut commands = Vec::new();
     while told.contains(&None) {
@@ -294,7 +296,7 @@ fn listen_tcp(setup: &Setup) -> Result<Tcp, String> {
     }
 }
 
-fn addresses(setup: &Setup) -> Result<Vec<(PeerName, WireAddress)>, String> {
+fn addresses(setup: &Setup) -> Result<Addresses, String> {
     let at = |address: SocketAddr| WireAddress::Tcp(address.into());
     setup.peers.iter().map(|(name, address)| Ok((peer_name(name)?, at(*address)))).collect()
 }

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     fn address() -> NixlAddress {
-        let vram = Memory { kind: MemoryKind::VRAM, address: 1 << 40, len: 99, device: 3 };
+        let vram = Memory { kind: MemoryKind(1), address: 1 << 40, len: 99, device: 3 };
         let memory = vec![OfferedMemory::new(RegionId(7), vram), OfferedMemory::new(RegionId(8), vram)];
         NixlAddress::new(PeerName::new("prefill-0").unwrap(), Incarnation(255), 5, memory, vec![1, 2, 3])
     }

@@ -15,7 +15,7 @@ use std::fmt;
 ///
 /// The C API tells less than NIXL knows. REMOTE_DISCONNECT, NOT_ALLOWED, CANCELED, REPOST_ACTIVE, NOT_POSTED, MISMATCH,
 /// NOT_SUPPORTED and exceptions are all [`BACKEND`](Self::BACKEND); so is NOT_FOUND, when a backend, its parameters or a
-/// transfer without prepared lists is made. What it means follows from the call that failed: on a call to a peer it is the
+/// transfer is made. What it means follows from the call that failed: on a call to a peer it is the
 /// peer's, until a probe says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(pub i32);
@@ -77,7 +77,6 @@ pub(super) type Code = c_int;
 /// `nixl_capi_mem_type_t`.
 pub(super) type mem_type_t = c_uint;
 pub(super) const MEM_DRAM: mem_type_t = 0;
-pub(super) const MEM_VRAM: mem_type_t = 1;
 /// `nixl_capi_xfer_op_t`.
 pub(super) type xfer_op_t = c_uint;
 pub(super) const XFER_READ: xfer_op_t = 0;
@@ -96,7 +95,7 @@ macro_rules! opaque {
     )*}};
 }
 
-opaque! { agent_t params_t mem_list_t backend_t opt_args_t xfer_dlist_t xfer_dlist_handle_t reg_dlist_t xfer_req_t notif_map_t }
+opaque! { agent_t params_t mem_list_t backend_t opt_args_t xfer_dlist_t reg_dlist_t xfer_req_t notif_map_t }
 
 /// `nixl_capi_agent_config_t`, and behind it room that is zero, in case a newer library reads fields that are new.
 #[repr(C)]
@@ -155,7 +154,6 @@ table! {
     /// The name is the caller's, to be given to `free`.
     fn load_remote_md(agent: agent_t, data: *const c_void, len: usize, name: *mut *mut c_char);
     fn invalidate_remote_md(agent: agent_t, remote: *const c_char);
-    fn agent_make_connection(agent: agent_t, remote: *const c_char, options: opt_args_t);
 
     fn get_plugin_params(agent: agent_t, plugin: *const c_char, mems: *mut mem_list_t, params: *mut params_t);
     fn destroy_mem_list(list: mem_list_t);
@@ -178,17 +176,6 @@ table! {
     fn create_xfer_dlist(kind: mem_type_t, list: *mut xfer_dlist_t);
     fn xfer_dlist_add_desc(list: xfer_dlist_t, address: usize, len: usize, device: u64);
     fn destroy_xfer_dlist(list: xfer_dlist_t);
-    /// An empty name is this side.
-    fn prep_xfer_dlist(agent: agent_t, of: *const c_char, list: xfer_dlist_t, handle: *mut xfer_dlist_handle_t, options: opt_args_t);
-    /// The handle is gone, whatever this answers.
-    fn release_xfer_dlist_handle(agent: agent_t, handle: xfer_dlist_handle_t);
-
-    fn make_xfer_req(
-        agent: agent_t, operation: xfer_op_t,
-        local: xfer_dlist_handle_t, local_indices: *const c_int, local_count: usize,
-        remote: xfer_dlist_handle_t, remote_indices: *const c_int, remote_count: usize,
-        request: *mut xfer_req_t, options: opt_args_t,
-    );
     fn create_xfer_req(
         agent: agent_t, operation: xfer_op_t, local: xfer_dlist_t, remote: xfer_dlist_t, name: *const c_char,
         request: *mut xfer_req_t, options: opt_args_t,

@@ -174,7 +174,7 @@ impl NixlConnection {
         Liveness::Dead
     }
 
-    /// Requests, then lists, then the peer: the thread ends what it has of the first two, this one removes the third.
+    /// Requests, then the peer: the thread ends the first, this one removes the second.
     pub(super) fn disconnect(mut self, ending: Ending, deadline: Instant, clock: &Clock) -> Closed<Self> {
         if !self.link.end_and_wait(&self.mailbox, ending, || clock.real_wait_until(deadline)) {
             return Closed::Retry(self);
@@ -193,7 +193,7 @@ impl NixlConnection {
 /// Takes a peer out of NIXL, by its last owner. Gives it back if NIXL does not let go of it, or if it has another owner.
 pub(super) fn remove(remote: Arc<Remote>) -> Option<Arc<Remote>> {
     match Arc::try_unwrap(remote) {
-        Ok(remote) => remote.remove().err().map(|not_removed| Arc::new(not_removed.remote)),
+        Ok(remote) => remote.remove().err().map(Arc::new),
         Err(remote) => Some(remote),
     }
 }

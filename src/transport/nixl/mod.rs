@@ -6,7 +6,7 @@
 //! | `library` | where NIXL is, and loading it |
 //! | `capi` | its C API, as a table of functions |
 //! | `native` | an agent in safe words, memory, notifications |
-//! | `remote` | one peer that is loaded, prepared lists |
+//! | `remote` | one peer that is loaded |
 //! | `request` | one transfer, to the proof that it has ended |
 //! | `address` | what a process publishes |
 //! | `message` | what is sent |
@@ -34,7 +34,7 @@
 //! sends wait for it inside NIXL, see [limitations](crate::docs::limitations).
 //!
 //! # How a connection ends
-//! In this order, by construction: requests (the thread drops them, proven over), lists (they go with them), then the peer, by who
+//! In this order, by construction: requests (the thread drops them, proven over), then the peer, by who
 //! has its last reference, when no lease and no transfer is left. A peer that NIXL has removed by itself is removed. A transfer that does
 //! not end keeps its connection: NIXL's release and removal do not stop it, so this transport does not say
 //! [`CLOSE_QUIESCES`](crate::Capabilities::CLOSE_QUIESCES).
@@ -52,8 +52,6 @@
 //!
 //! Where Debian's `libucx` is installed beside NIXL's own UCX, set `UCX_MODULES=^ib`: without it the process may crash at its end,
 //! in libnl.
-
-#![cfg_attr(not(test), expect(dead_code, reason = "lists are not prepared yet"))]
 
 mod address;
 mod builder;
@@ -104,7 +102,7 @@ use library::Library;
 use link::{Dial, Link, remove};
 use mailbox::{Ending, Event, Mailbox};
 use message::{Answer, Head, Hello, Kind};
-use moving::Buried;
+use moving::Graveyard;
 use native::{Agent, Registration};
 use registry::Registry;
 use remote::{NotLoaded, Remote};
@@ -151,7 +149,7 @@ struct Shared {
     keys: AtomicU64,
     /// The address, unless it is outdated.
     published: Mutex<Option<NixlAddress>>,
-    graveyard: Mutex<Vec<Buried>>,
+    graveyard: Mutex<Graveyard>,
     mailbox: Arc<Mailbox>,
     /// The caller's own, without keys: how it is answered.
     metadata: Vec<u8>,
@@ -237,25 +235,6 @@ impl Shared {
             *published = Some(address.clone());
         }
         Ok(address)
-    }
-
-    fn bury(&self, buried: Buried) {
-        lock(&self.graveyard).push(buried);
-    }
-
-    /// Asks NIXL again to let go of what it did not let go of.
-    fn dig_up(&self) {
-        let mut graveyard = lock(&self.graveyard);
-        if graveyard.iter().any(|buried| matches!(buried, Buried::Request(_))) {
-            *graveyard = std::mem::take(&mut *graveyard).into_iter().map(Buried::again).collect();
-        }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // Nobody says when it may be freed.
-        lock(&self.graveyard).drain(..).for_each(std::mem::forget);
     }
 }
 

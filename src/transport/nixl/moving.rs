@@ -11,8 +11,9 @@ use super::link::Link;
 use super::message::Go;
 use super::native::{Memory, MemoryKind};
 use super::remote::Remote;
-use super::request::{Held, Kind, NotAbandoned, Progress, Request};
+use super::request::{Held, Kind, Progress, Request};
 use super::{NixlError, Shared};
+use crate::sync::lock;
 use crate::transfer::{Completion, Outcome, Post, TransferError, TransferId, TransferKind};
 
 #[derive(Default)]
@@ -26,21 +27,32 @@ struct Run {
 }
 
 /// What the native side may still touch, or has not given back. Never dropped: nobody says when it may be.
-pub(super) enum Buried {
-    Held(Held),
-    Request(Request),
+#[derive(Default)]
+pub(super) struct Graveyard {
+    held: Vec<Held>,
+    requests: Vec<Request>,
 }
 
-impl Buried {
-    /// Has NIXL let go of it, if it does by now.
-    pub(super) fn again(self) -> Self {
-        match self {
-            Buried::Request(request) => match request.abandon() {
-                Ok(held) => Buried::Held(held),
-                Err(NotAbandoned { request, .. }) => Buried::Request(request),
-            },
-            held => held,
+impl Graveyard {
+    pub(super) fn len(&self) -> usize {
+        self.held.len() + self.requests.len()
+    }
+
+    /// Asks NIXL again to let go of what it did not let go of.
+    pub(super) fn dig_up(&mut self) {
+        for request in std::mem::take(&mut self.requests) {
+            match request.abandon() {
+                Ok(held) => self.held.push(held),
+                Err(request) => self.requests.push(request),
+            }
         }
+    }
+}
+
+impl Drop for Graveyard {
+    fn drop(&mut self) {
+        self.held.drain(..).for_each(std::mem::forget);
+        self.requests.drain(..).for_each(std::mem::forget);
     }
 }
 
@@ -115,7 +127,7 @@ impl Moving {
     /// What runs is left to itself, with all that it may touch. Answers how many there were.
     pub(super) fn leak(&mut self, shared: &Shared) {
         for Run { request, completion, .. } in self.0.drain(..) {
-            shared.bury(Buried::Request(request));
+            lock(&shared.graveyard).requests.push(request);
             drop(completion);
         }
     }
@@ -145,7 +157,7 @@ impl Run {
                 let Run { id, request, completion, len } = self;
                 // What is done is let go.
                 if let Err(request) = request.release() {
-                    shared.bury(Buried::Request(request));
+                    lock(&shared.graveyard).requests.push(request);
                 }
                 completion.progress(len);
                 ended.over.push(id);
@@ -158,8 +170,8 @@ impl Run {
                 let is_dead = !matches!(error, NixlError::Rejected { .. });
                 match request.abandon() {
                     Ok(held) if is_dead => drop(held),
-                    Ok(held) => shared.bury(Buried::Held(held)),
-                    Err(NotAbandoned { request, .. }) => shared.bury(Buried::Request(request)),
+                    Ok(held) => lock(&shared.graveyard).held.push(held),
+                    Err(request) => lock(&shared.graveyard).requests.push(request),
                 }
                 ended.says(error);
                 ended.over.push(id);

@@ -4,11 +4,11 @@
 //! # Threads
 //! An agent is made in NIXL's mode for several threads ([`THREAD_SYNC_RW`]), so every call here may come from any thread. NIXL
 //! takes a lock of its own around each: shared for what moves data (notify, make, post, poll and release a transfer),
-//! exclusive for all else (load, remove and connect a peer, prepare and release lists, register, metadata, taking notifications). Loading
+//! exclusive for all else (load and remove a peer, register, metadata, taking notifications). Loading
 //! a peer connects it and holds the lock for that long, so other peers' sends wait inside NIXL. Nothing here adds a lock around a call.
 //!
 //! # What keeps what alive
-//! A transfer holds its lists and registrations; a list of ours holds the registrations; a registration, a list, a transfer and
+//! A transfer holds its registrations; a registration, a transfer and
 //! a peer hold the agent; the agent holds the library. So they end in the order that NIXL wants. A peer is not held: it is given up
 //! by who owns it ([`Remote::remove`](super::remote::Remote::remove)), also while a transfer with it does not end.
 
@@ -132,10 +132,6 @@ impl Agent {
         Ok(Arc::new(agent))
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     pub(super) fn api(&self) -> &Capi {
         &self.library.api
     }
@@ -219,7 +215,7 @@ impl fmt::Debug for Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // SAFETY: 1. peers, registrations, lists and transfers hold an `Arc` of it, so they are gone, and nobody else calls it.
+        // SAFETY: 1. peers, registrations and transfers hold an `Arc` of it, so they are gone, and nobody else calls it.
         //         2. the backend's handle is freed once, here; the backend goes with the agent.
         unsafe {
             if !self.backend.is_null() {
@@ -299,7 +295,6 @@ pub(super) struct MemoryKind(pub(super) mem_type_t);
 
 impl MemoryKind {
     pub(super) const DRAM: MemoryKind = MemoryKind(MEM_DRAM);
-    pub(super) const VRAM: MemoryKind = MemoryKind(MEM_VRAM);
 }
 
 /// Where memory is, of ours or of a peer's. Never followed here.

@@ -11,7 +11,7 @@
 
 use super::capi::*;
 use super::native::{Agent, Registration};
-use super::remote::{LocalList, Remote, RemoteList};
+use super::remote::Remote;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr;
@@ -47,15 +47,7 @@ pub(super) struct Request {
 /// What the native side may touch until a transfer has ended. Dropped, it is free for anything.
 pub(super) struct Held {
     registrations: Vec<Arc<Registration>>,
-    _lists: Option<(Arc<LocalList>, Arc<RemoteList>)>,
     agent: Arc<Agent>,
-}
-
-impl Held {
-    /// The memory of ours.
-    pub(super) fn registrations(&self) -> &[Arc<Registration>] {
-        &self.registrations
-    }
 }
 
 impl fmt::Debug for Held {
@@ -70,13 +62,6 @@ unsafe impl Send for Request {}
 // SAFETY: nothing calls NIXL by `&self`.
 unsafe impl Sync for Request {}
 
-/// NIXL did not let go of a transfer. It is given back, with everything it holds.
-#[derive(Debug)]
-pub(super) struct NotAbandoned {
-    pub(super) request: Request,
-    pub(super) status: Status,
-}
-
 impl Request {
     /// # Safety
     /// `raw` is a transfer of `agent`, not posted, that nobody else has, and `registrations` are the memory of ours that it names.
@@ -85,9 +70,8 @@ impl Request {
         raw: xfer_req_t,
         load: u64,
         registrations: Vec<Arc<Registration>>,
-        lists: Option<(Arc<LocalList>, Arc<RemoteList>)>,
     ) -> Self {
-        let held = ManuallyDrop::new(Held { registrations, _lists: lists, agent: agent.clone() });
+        let held = ManuallyDrop::new(Held { registrations, agent: agent.clone() });
         Request { raw, load, quiet: true, held }
     }
 
@@ -134,16 +118,14 @@ impl Request {
     }
 
     /// Has NIXL let go of it, whatever is under way. `Ok`: the handle is gone, and **its bytes may still move**, so what it held is
-    /// given back, to be kept until none can. Nothing here tells when that is; the end of the peer's process does.
-    pub(super) fn abandon(mut self) -> Result<Held, NotAbandoned> {
-        match self.let_go() {
-            Ok(()) => {
-                let mut this = ManuallyDrop::new(self);
-                // SAFETY: taken once: `this` is never dropped, and nobody else looks at it.
-                Ok(unsafe { ManuallyDrop::take(&mut this.held) })
-            }
-            Err(status) => Err(NotAbandoned { request: self, status }),
+    /// given back, to be kept until none can. `Err`: NIXL did not let go of it, and it is whole. Nothing here tells when that is; the end of the peer's process does.
+    pub(super) fn abandon(mut self) -> Result<Held, Request> {
+        if self.let_go().is_err() {
+            return Err(self);
         }
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: taken once: `this` is never dropped, and nobody else looks at it.
+        Ok(unsafe { ManuallyDrop::take(&mut this.held) })
     }
 
     fn let_go(&mut self) -> Result<(), Status> {

@@ -19,6 +19,7 @@ use super::{Counts, Shared};
 use crate::grant::Refusal;
 use crate::name::PeerName;
 use crate::state::Generation;
+use crate::sync::lock;
 use crate::transfer::{Outcome, TransferError, TransferId};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -327,7 +328,7 @@ impl Thread {
                 }
             }
         }
-        self.shared.dig_up();
+        lock(&self.shared.graveyard).dig_up();
     }
 
     /// Its user has given it back, or gives up the wait for it.
@@ -366,7 +367,7 @@ impl Thread {
                 let _ = outbound.say(Kind::Goodbye, Farewell::Other as u64, &0_u64.to_le_bytes());
             }
             let Outbound { link, remote, .. } = outbound;
-            // Requests and lists are gone. Its user removes the peer; who has dropped the connection leaves that to us.
+            // Requests are gone. Its user removes the peer; who has dropped the connection leaves that to us.
             drop(remove(remote));
             link.done();
         }

@@ -461,7 +461,7 @@ impl Loan {
     }
 
     /// The part, for a native library that its borrower accesses it through.
-    #[cfg(all(any(feature = "ucx", feature = "nixl"), target_endian = "little"))]
+    #[cfg(any(feature = "ucx", feature = "nixl"))]
     pub(crate) fn part(&self) -> &Slice {
         &self.part
     }

@@ -60,7 +60,7 @@ impl Region {
 
     /// Where its bytes are, for a native library that reads and writes them while they are used here. They are atomics, and
     /// little-endian words have their bytes in order.
-    #[cfg(all(any(feature = "ucx", feature = "nixl"), target_endian = "little"))]
+    #[cfg(any(feature = "ucx", feature = "nixl"))]
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.0.words.as_ptr().cast_mut().cast()
     }
@@ -165,7 +165,7 @@ impl Slice {
     }
 
     /// Where its bytes are: see [`Region::as_ptr`].
-    #[cfg(all(feature = "ucx", target_endian = "little"))]
+    #[cfg(feature = "ucx")]
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.region.as_ptr().wrapping_add(self.offset)
     }

@@ -37,6 +37,8 @@
 //! - **A peer that dies while a connect is under way may take a process along** that reaches it over libuct's TCP, once in some
 //!   thousands: libuct of UCX 1.13.1 forgets that such an endpoint has failed, and aborts (`tcp_ep.c`, under
 //!   `uct_tcp_ep_destroy_progress`). Who dials and who is dialled may be hit; nothing that is called from outside prevents it.
+//! - **libucs may crash on a variable that it can't read.** With `UCX_MAX_RNDV_LANES=many` in the environment that of UCX 1.13.1 says so
+//!   and dies, in `ucp_config_read`, whoever calls it. The same by `config` is an error.
 //! - **A process should drop its `Ucx` before it exits.** libucs takes itself down in `exit`, while threads run, and aborts if one
 //!   of them is in it. The transport's thread is kept out from there on; libucs of UCX 1.13.1 has a thread of its own, which may
 //!   still be hit, once in some thousands.

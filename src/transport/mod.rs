@@ -12,14 +12,21 @@ mod counting;
 mod crossed;
 #[cfg(feature = "tcp")]
 pub mod frame;
+#[cfg(any(feature = "tcp", feature = "nixl"))]
+mod limits;
 pub mod memory;
-#[cfg(all(feature = "nixl", unix, target_endian = "little"))]
+#[cfg(feature = "nixl")]
 pub mod nixl;
 mod stages;
 #[cfg(feature = "tcp")]
 pub mod tcp;
-#[cfg(all(feature = "ucx", target_endian = "little"))]
+#[cfg(feature = "ucx")]
 pub mod ucx;
+
+#[cfg(all(feature = "ucx", target_endian = "big"))]
+compile_error!("the feature `ucx` is for little-endian machines: it has been run on no other");
+#[cfg(all(feature = "nixl", not(all(unix, target_endian = "little"))))]
+compile_error!("the feature `nixl` is for little-endian machines with a Unix: there is no NIXL for others");
 
 pub(crate) use context::ReportSink;
 pub use context::{CloseContext, CloseReason, ConnectContext, ProbeContext, Reported, Reporter};

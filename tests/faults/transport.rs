@@ -137,7 +137,6 @@ impl Wire for Ucx {
     }
 
     fn cut(&self, peer: &PeerName) {
-        let inbound = self.inbound();
-        inbound.iter().filter(|(key, _)| key.name == *peer).for_each(|(key, _)| self.cut_inbound(key));
+        self.cut_inbound_of(peer);
     }
 }

@@ -5,6 +5,7 @@ mod crash;
 mod exits;
 mod held_up;
 mod hosts;
+mod inbound;
 mod killed;
 mod messages;
 mod processes;

@@ -191,7 +191,9 @@ impl Wire {
             }
             #[cfg(feature = "ucx")]
             Wire::Ucx(ucx) => {
-                ucx.inbound().iter().filter(|(key, _)| is_meant(&key.name)).for_each(|(key, _)| ucx.cut_inbound(key));
+                for (key, _) in ucx.inbound().into_iter().filter(|(key, _)| is_meant(&key.name)) {
+                    ucx.cut_inbound(&key);
+                }
             }
             #[cfg(feature = "nixl")]
             Wire::Nixl(nixl) => {

@@ -11,6 +11,7 @@ use crate::fork::{self, Own, Process};
 use crate::grant::GrantBook;
 use crate::inbox::Inbox;
 use crate::name::{Incarnation, PeerName};
+use crate::transport::limits::nameless;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -154,10 +155,7 @@ impl NixlBuilder {
         fork::watch().map_err(NixlBuildError::Fork)?;
         let library = Library::load(library.as_deref())?;
         let incarnation = Incarnation::random();
-        let name = name.unwrap_or_else(|| {
-            PeerName::new(&format!("peerage-{}-{incarnation}", std::process::id()))
-                .expect("digits and dashes, 40 bytes")
-        });
+        let name = name.unwrap_or_else(|| nameless(incarnation));
         let agent = |name: &str| {
             Agent::new(&library, name, progress_thread, &backend, &params)
                 .map_err(|not_made| NixlBuildError::of(not_made, &backend))

@@ -24,13 +24,10 @@ use crate::error::UsedAfterFork;
 use crate::name::PeerName;
 use crate::region::RegionId;
 use crate::state::Generation;
+use crate::transport::limits::{FULL_RETRY, QUEUE_RETRY};
 use crate::transport::{ErrorClass, TransportError};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
-
-const QUEUE_RETRY: Duration = Duration::from_millis(1);
-const FULL_RETRY: Duration = Duration::from_secs(1);
 
 /// Why a `Nixl` was not made. Nothing is left behind.
 #[non_exhaustive]

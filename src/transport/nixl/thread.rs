@@ -6,6 +6,7 @@
 //! What is notified is taken before events are: whoever dials puts an event before it says hello, so the answer finds it.
 
 use super::address::MAX_METADATA;
+use super::builder::Settings;
 use super::callers::Callers;
 use super::error::NixlError;
 use super::inbound::{Inbound, Unusable};
@@ -21,6 +22,7 @@ use crate::name::PeerName;
 use crate::state::Generation;
 use crate::sync::lock;
 use crate::transfer::{Outcome, TransferError, TransferId};
+use crate::transport::limits::is_overfull;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -262,9 +264,11 @@ impl Thread {
         if self.callers.load(&agent, metadata).is_err() {
             return Counts::add(&shared.counts.unanswerable);
         }
+        let Settings { max_inbound, inbox_capacity, .. } = shared.settings;
         let verdict = match () {
             () if target != shared.name => Verdict::WrongName,
-            () if shared.registry.len() >= shared.settings.max_inbound => Verdict::Full,
+            () if shared.registry.len() >= max_inbound => Verdict::Full,
+            () if is_overfull(&shared.inbox, max_inbound, inbox_capacity) => Verdict::Full,
             () if self.inbound.contains_key(&(agent.clone(), generation)) || !shared.registry.enter(&key) => {
                 Verdict::Duplicate
             }

@@ -12,6 +12,7 @@ use super::wire::{WireError, handshake, proof};
 use super::{Counts, Shared};
 use crate::sync::lock;
 use crate::transport::frame::{Answer, FrameError, HELLO_MAX, Hello, Verdict};
+use crate::transport::limits::is_overfull;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -193,7 +194,7 @@ async fn welcome(stream: &mut TcpStream, peer_addr: SocketAddr, stranger: &Stran
     let key = InboundKey { name: hello.name.clone(), incarnation: hello.incarnation, generation: hello.generation };
     let entered = if hello.target != shared.name {
         Err(Verdict::WrongName)
-    } else if shared.has_too_many_messages() {
+    } else if is_overfull(&shared.inbox, shared.settings.max_inbound, shared.settings.inbox_capacity) {
         Err(Verdict::Full)
     } else {
         shared.inbound.enter(key, peer_addr, &shared.grants)

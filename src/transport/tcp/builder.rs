@@ -13,6 +13,7 @@ use crate::fork::{self, Own, Process};
 use crate::grant::GrantBook;
 use crate::inbox::Inbox;
 use crate::name::{Incarnation, PeerName};
+use crate::transport::limits::{MAX_NOTIFICATION, nameless};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -24,8 +25,6 @@ use tokio::sync::watch;
 
 /// Connections that the operating system completes before we accept them.
 const BACKLOG: i32 = 1024;
-/// The most that one notification may ever carry: every inbound connection may need a buffer of it.
-const MAX_NOTIFICATION: usize = 16 * 1024 * 1024;
 
 /// Settings of a [`Tcp`]. [`bind`](Self::bind) makes it. A time of more than 30 years is taken as 30 years: for ever.
 #[derive(Debug, Default)]
@@ -229,10 +228,7 @@ impl TcpBuilder {
         let listener = listen(address)?;
         let threads = handle.map_or_else(Threads::own, Threads::given)?;
         let incarnation = Incarnation::random();
-        let name = name.unwrap_or_else(|| {
-            PeerName::new(&format!("peerage-{}-{incarnation}", std::process::id()))
-                .expect("digits and dashes, 40 bytes")
-        });
+        let name = name.unwrap_or_else(|| nameless(incarnation));
         let shared = Arc::new(Shared {
             process: Process::this(),
             name,

@@ -43,7 +43,7 @@ mod wire;
 pub use address::{AddressError, TcpAddress};
 pub use builder::TcpBuilder;
 pub use connection::TcpConnection;
-#[cfg(all(feature = "ucx", target_endian = "little"))]
+#[cfg(feature = "ucx")]
 pub(super) use error::what_the_resolver_lacked;
 pub use error::{BindError, Misbehaviour, TcpError};
 use inbound::Stop;
@@ -110,9 +110,6 @@ struct Shared {
     closing: watch::Sender<bool>,
 }
 
-/// How many bytes of messages may wait before nobody new is let in: what is undrained for that long is no burst.
-const MAX_QUEUED_BYTES: usize = 256 << 20;
-
 impl Shared {
     fn is_here(&self) -> bool {
         self.process.is_this()
@@ -124,12 +121,6 @@ impl Shared {
 
     fn check_process(&self) -> Result<(), UsedAfterFork> {
         if self.is_here() { Ok(()) } else { Err(UsedAfterFork) }
-    }
-
-    /// Messages of connections that are gone count too, so a peer can't pile them up by connecting again and again.
-    fn has_too_many_messages(&self) -> bool {
-        self.inbox.len() >= self.settings.max_inbound.saturating_mul(self.settings.inbox_capacity)
-            || self.inbox.bytes() >= MAX_QUEUED_BYTES
     }
 }
 

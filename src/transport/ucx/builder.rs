@@ -13,14 +13,12 @@ use crate::fork::{self, Own, Process};
 use crate::grant::GrantBook;
 use crate::inbox::Inbox;
 use crate::name::{Incarnation, PeerName};
+use crate::transport::limits::{MAX_NOTIFICATION, nameless};
 use std::io;
 use std::net::ToSocketAddrs;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// The most that one notification may ever carry.
-const MAX_NOTIFICATION: usize = 16 * 1024 * 1024;
 
 /// Settings of a [`Ucx`]. [`bind`](Self::bind) makes it.
 #[derive(Debug, Default)]
@@ -88,10 +86,11 @@ impl UcxBuilder {
 
     /// A setting of libucp, by its name without `UCX_`: `config("TLS", "rc,tcp")`. It goes over what the environment says;
     /// `UCX_` variables count for everything that is not set here. Those that concern listening and connecting have their prefix
-    /// in the environment only: `UCX_TCP_CM_REUSEADDR` there is `config("CM_REUSEADDR", …)` here. Default: `CM_REUSEADDR` and
-    /// `USE_MT_MUTEX` are `y`, and where pages are moved by messages `ZCOPY_THRESH` is `inf` and `TX_SEG_SIZE` `64k`, unless the
-    /// environment says otherwise; everything else is libucp's own. libucp refuses a value that
-    /// it can't read; a name that it does not know it may take without a word.
+    /// in the environment only, with UCX 1.13: `UCX_TCP_CM_REUSEADDR` there is `config("CM_REUSEADDR", …)` here. UCX 1.22 takes
+    /// `TX_SEG_SIZE` as `TCP_TX_SEG_SIZE`. Default: `CM_REUSEADDR` and `USE_MT_MUTEX` are `y`, and where pages are moved by
+    /// messages `ZCOPY_THRESH` is `inf` and `TX_SEG_SIZE` `64k`, unless the environment says otherwise; everything else is
+    /// libucp's own. libucp refuses a value that it can't read; a name that it does not know UCX 1.13 takes without a word, and
+    /// UCX 1.22 refuses.
     pub fn config(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.config.push((name.into(), value.into()));
         self
@@ -199,10 +198,9 @@ impl UcxBuilder {
         fork::watch().map_err(UcxBindError::Fork)?;
         let door = Door::new().map_err(UcxBindError::Exit)?;
         let is_free = |(_, variable, _): &(&str, &str, &str)| std::env::var_os(variable).is_none();
-        let named = |(setting, _, value): (&str, &str, &str)| (setting.to_owned(), value.to_owned());
         let copies = COPIES.into_iter().filter(|_| !settings.one_sided);
-        let config: Vec<_> = OURS.into_iter().chain(copies).filter(is_free).map(named).chain(config).collect();
-        let context = Context::new(&config);
+        let wishes: Vec<_> = OURS.into_iter().chain(copies).filter(is_free).collect();
+        let context = Context::new(&wishes, &config);
         let context =
             context.map_err(|not| UcxBindError::Configuration { setting: not.setting, status: not.status })?;
         let mailbox = Arc::new(Mailbox::new().map_err(UcxBindError::Thread)?);
@@ -210,10 +208,7 @@ impl UcxBuilder {
         let listener = Listener::new(&worker, address);
         let (listener, local_addr) = listener.map_err(|status| UcxBindError::Listen { address, status })?;
         let incarnation = Incarnation::random();
-        let name = name.unwrap_or_else(|| {
-            PeerName::new(&format!("peerage-{}-{incarnation}", std::process::id()))
-                .expect("digits and dashes, 40 bytes")
-        });
+        let name = name.unwrap_or_else(|| nameless(incarnation));
         let shared = Arc::new(Shared {
             process: Process::this(),
             name,

@@ -6,15 +6,12 @@ use crate::name::PeerName;
 use crate::region::RegionId;
 use crate::state::Generation;
 use crate::transport::frame::{Farewell, Verdict};
+use crate::transport::limits::{FULL_RETRY, QUEUE_RETRY};
 use crate::transport::{ErrorClass, TransportError};
 use peerage_ucx_sys as ucx;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
-
-const QUEUE_RETRY: Duration = Duration::from_millis(1);
-const FULL_RETRY: Duration = Duration::from_secs(1);
 
 /// Why a `Ucx` was not made. Nothing is left behind.
 #[non_exhaustive]
@@ -22,10 +19,10 @@ const FULL_RETRY: Duration = Duration::from_secs(1);
 pub enum UcxBindError {
     /// libucp does not take this setting, or, if none is named, its configuration as a whole: the `UCX_` variables of the
     /// environment are a part of it.
-    #[error("libucp does not take the configuration, setting {setting:?}")]
+    #[error("libucp does not take {}", what_of_it(setting.as_deref()))]
     Configuration {
         /// The name, without `UCX_`.
-        setting: String,
+        setting: Option<String>,
         /// What libucp said.
         #[source]
         status: Status,
@@ -75,6 +72,10 @@ pub enum UcxBindError {
     /// The operating system gave no memory to notice the end of the process.
     #[error("the end of the process can't be noticed")]
     Exit(#[source] io::Error),
+}
+
+fn what_of_it(setting: Option<&str>) -> String {
+    setting.map_or("its configuration; look at the UCX_ variables".into(), |setting| format!("the setting {setting:?}"))
 }
 
 /// Why a call of the `Ucx` transport failed.

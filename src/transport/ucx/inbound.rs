@@ -416,6 +416,10 @@ impl Registry {
         open.boots.get(&(key.name.clone(), key.incarnation)).is_some_and(|(_, newest)| key.generation < *newest)
     }
 
+    pub(super) fn has(&self, key: &InboundKey) -> bool {
+        lock(&self.open).since.contains_key(key)
+    }
+
     pub(super) fn list(&self) -> Vec<(InboundKey, Duration)> {
         lock(&self.open).since.iter().map(|(key, since)| (key.clone(), since.elapsed())).collect()
     }

@@ -253,21 +253,28 @@ impl Ucx {
         }
     }
 
-    /// Closes one inbound connection, and tells its dialer first; nothing, if there is none of this key. Does not wait: it is gone from [`inbound`](Self::inbound)
-    /// when it is closed, and what was lent over it is quiesced then.
-    pub fn drop_inbound(&self, key: &InboundKey) {
-        self.end_inbound(Some(key.clone()), Farewell::Removed);
+    /// Closes one inbound connection, and tells its dialer first; `false` if there is none with this key. Does not wait: it is
+    /// gone from [`inbound`](Self::inbound) when it is closed, and what was lent over it is quiesced then.
+    pub fn drop_inbound(&self, key: &InboundKey) -> bool {
+        self.end_inbound(key, Farewell::Removed)
     }
 
     /// The same by force, without a word, as a crash of this process would. For fault injection.
-    pub fn cut_inbound(&self, key: &InboundKey) {
-        self.end_inbound(Some(key.clone()), Farewell::Failed);
+    pub fn cut_inbound(&self, key: &InboundKey) -> bool {
+        self.end_inbound(key, Farewell::Failed)
     }
 
-    fn end_inbound(&self, which: Option<InboundKey>, farewell: Farewell) {
-        if self.shared.process.is_this() {
-            self.shared.mailbox.put(Event::EndInbound(which, farewell, Instant::now() + LINGER));
+    /// Cuts every inbound connection of one name, like [`cut_inbound`](Self::cut_inbound). Answers how many.
+    pub fn cut_inbound_of(&self, name: &PeerName) -> usize {
+        self.inbound().iter().filter(|(key, _)| key.name == *name && self.cut_inbound(key)).count()
+    }
+
+    fn end_inbound(&self, key: &InboundKey, farewell: Farewell) -> bool {
+        let is_open = self.shared.process.is_this() && self.shared.registry.has(key);
+        if is_open {
+            self.shared.mailbox.put(Event::EndInbound(Some(key.clone()), farewell, Instant::now() + LINGER));
         }
+        is_open
     }
 
     /// One attempt, on the thread; this one waits for it.
@@ -326,7 +333,7 @@ impl Transport for Ucx {
         let new = Incarnation::random();
         // Before the inbound connections are looked through: who comes later is answered with it.
         self.shared.incarnation.store(new.0, Ordering::Release);
-        self.end_inbound(None, Farewell::Removed);
+        self.shared.mailbox.put(Event::EndInbound(None, Farewell::Removed, Instant::now() + LINGER));
         Some(new)
     }
 

@@ -40,7 +40,7 @@ impl std::error::Error for Status {}
 
 /// Which setting libucp did not take, and what it said.
 pub(super) struct NotTaken {
-    pub(super) setting: String,
+    pub(super) setting: Option<String>,
     pub(super) status: Status,
 }
 
@@ -56,22 +56,27 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// `settings` are names without `UCX_`; what the environment says comes first, and they go over it.
-    pub(super) fn new(settings: &[(String, String)]) -> Result<Arc<Self>, NotTaken> {
-        let failed = |setting: &str| {
-            let setting = setting.to_owned();
-            move |status| NotTaken { setting, status }
-        };
+    /// What the environment says comes first. Over it go wishes, a name, its variable and a value each, and over those
+    /// `settings`, by names without `UCX_`. A wish that this libucp does not take it does without.
+    pub(super) fn new(wishes: &[(&str, &str, &str)], settings: &[(String, String)]) -> Result<Arc<Self>, NotTaken> {
+        let as_a_whole = |status| NotTaken { setting: None, status };
         let mut config = ptr::null_mut();
         // SAFETY: no prefix, no file, a place for the answer.
-        Status::check(unsafe { ucp_config_read(ptr::null(), ptr::null(), &mut config) }).map_err(failed(""))?;
+        Status::check(unsafe { ucp_config_read(ptr::null(), ptr::null(), &mut config) }).map_err(as_a_whole)?;
         let made = (|| {
-            for (name, value) in settings {
-                let text = |text: &str| CString::new(text).map_err(|_| failed(name)(Status(UCS_ERR_INVALID_PARAM)));
-                let (name_c, value_c) = (text(name)?, text(value)?);
+            let set = |name: &str, value: &str| {
+                let text = |text: &str| CString::new(text).map_err(|_| Status(UCS_ERR_INVALID_PARAM));
+                let (name, value) = (text(name)?, text(value)?);
                 // SAFETY: `config` was read above and is released below; both strings end with 0 and are copied.
-                Status::check(unsafe { ucp_config_modify(config, name_c.as_ptr(), value_c.as_ptr()) })
-                    .map_err(failed(name))?;
+                Status::check(unsafe { ucp_config_modify(config, name.as_ptr(), value.as_ptr()) })
+            };
+            for (name, variable, value) in wishes {
+                // UCX 1.13 has a transport's setting without the transport's name, and warns of it with the name; UCX 1.22 refuses
+                // some without.
+                let _ = set(name, value).or_else(|_| set(variable.trim_start_matches("UCX_"), value));
+            }
+            for (name, value) in settings {
+                set(name, value).map_err(|status| NotTaken { setting: Some(name.clone()), status })?;
             }
             // SAFETY: all zeroes is a valid `ucp_params_t`: numbers, null pointers and no callbacks; the mask says what counts.
             let mut params: ucp_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -81,7 +86,7 @@ impl Context {
             let mut raw = ptr::null_mut();
             // SAFETY: the version is that of the bindings, and all pointers live through the call.
             let status = unsafe { ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &mut raw) };
-            Status::check(status).map_err(failed(""))?;
+            Status::check(status).map_err(as_a_whole)?;
             Ok(Arc::new(Context { raw }))
         })();
         // SAFETY: read above, used by nobody any more.

@@ -14,10 +14,11 @@ use super::message::{Head, Kind};
 use super::moving::Moving;
 use super::native::{Listener, Status, Stranger, Worker};
 use super::outgoing::Outgoing;
-use super::{Counts, Shared};
+use super::{Counts, Settings, Shared};
 use crate::transfer::TransferId;
 use crate::transport::Connected;
 use crate::transport::frame::{Answer, Decoded, Farewell, FrameError, Hello, Verdict};
+use crate::transport::limits::is_overfull;
 use crate::transport::tcp::InboundKey;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -523,13 +524,15 @@ fn unreachable(link: &Link, status: Status) -> UcxError {
 
 /// Lets a dialer in, or says why not. `Err`: it is no dialer of ours.
 fn greet(inbound: &mut Inbound, body: &[u8], shared: &Shared) -> Result<(), Unusable> {
+    let Settings { max_inbound, inbox_capacity, .. } = shared.settings;
     let (verdict, key) = match Hello::decode(body) {
         Ok(Decoded::Frame(hello, _)) => {
             let key = InboundKey { name: hello.name, incarnation: hello.incarnation, generation: hello.generation };
             let verdict = match () {
                 () if hello.nonce.is_some() => Verdict::SecretUnused,
                 () if hello.target != shared.name => Verdict::WrongName,
-                () if shared.registry.len() >= shared.settings.max_inbound => Verdict::Full,
+                () if shared.registry.len() >= max_inbound => Verdict::Full,
+                () if is_overfull(&shared.inbox, max_inbound, inbox_capacity) => Verdict::Full,
                 () if !shared.registry.enter(&key) => Verdict::Duplicate,
                 () => Verdict::Welcome,
             };

@@ -2,16 +2,11 @@
 
 use super::TcpError;
 use crate::name::PeerName;
+use crate::transport::limits::{FULL_RETRY, QUEUE_RETRY};
 use crate::transport::{ErrorClass, TransportError};
 use socket2::{Domain, Socket, Type};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long a caller should wait for room in a full outbound queue.
-const QUEUE_RETRY: Duration = Duration::from_millis(1);
-/// How long a dialer should wait for a place at a full acceptor.
-const FULL_RETRY: Duration = Duration::from_millis(100);
 
 impl TcpError {
     /// No socket was opened, or its host was not found.

@@ -6,7 +6,7 @@ mod misbehaviour;
 mod tcp;
 
 pub use bind::BindError;
-#[cfg(all(feature = "ucx", target_endian = "little"))]
+#[cfg(feature = "ucx")]
 pub(in crate::transport) use class::what_the_resolver_lacked;
 pub use misbehaviour::Misbehaviour;
 pub use tcp::TcpError;

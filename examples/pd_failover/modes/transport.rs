@@ -197,7 +197,9 @@ impl Wire {
             }
             #[cfg(feature = "nixl")]
             Wire::Nixl(nixl) => {
-                nixl.inbound().iter().filter(|(key, _)| is_meant(&key.name)).for_each(|(key, _)| nixl.cut_inbound(key));
+                for (key, _) in nixl.inbound().into_iter().filter(|(key, _)| is_meant(&key.name)) {
+                    nixl.cut_inbound(&key);
+                }
             }
         }
     }

@@ -341,22 +341,30 @@ impl Nixl {
         lock(&self.shared.graveyard).len() + self.shared.caller.leaked()
     }
 
-    /// Ends one inbound connection, and tells its dialer; nothing, if there is none of this key. Does not wait.
-    pub fn drop_inbound(&self, key: &InboundKey) {
-        self.end_inbound(Some(key.clone()), Farewell::Removed);
+    /// Ends one inbound connection, and tells its dialer; `false` if there is none of this key. Does not wait.
+    pub fn drop_inbound(&self, key: &InboundKey) -> bool {
+        let is_open = self.has_inbound(key);
+        if is_open {
+            self.end_inbound(Some(key.clone()), Farewell::Removed);
+        }
+        is_open
     }
 
     /// The same without a word, as a crash of this process would; the dialer is told when it sends something. For fault injection.
-    pub fn cut_inbound(&self, key: &InboundKey) {
-        if self.shared.process.is_this() {
+    pub fn cut_inbound(&self, key: &InboundKey) -> bool {
+        let is_open = self.has_inbound(key);
+        if is_open {
             self.shared.mailbox.put(Event::CutInbound(Some(key.clone())));
         }
+        is_open
+    }
+
+    fn has_inbound(&self, key: &InboundKey) -> bool {
+        self.shared.process.is_this() && self.shared.registry.has(key)
     }
 
     fn end_inbound(&self, which: Option<InboundKey>, farewell: Farewell) {
-        if self.shared.process.is_this() {
-            self.shared.mailbox.put(Event::EndInbound(which, farewell, Instant::now() + LINGER));
-        }
+        self.shared.mailbox.put(Event::EndInbound(which, farewell, Instant::now() + LINGER));
     }
 
     fn load(&self, peer: &PeerName, to: &NixlAddress) -> Result<Remote, NixlError> {

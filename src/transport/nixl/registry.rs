@@ -69,6 +69,10 @@ impl Registry {
         lock(&self.open).since.iter().map(|(key, since)| (key.clone(), since.elapsed())).collect()
     }
 
+    pub(super) fn has(&self, key: &InboundKey) -> bool {
+        lock(&self.open).since.contains_key(key)
+    }
+
     pub(super) fn len(&self) -> usize {
         lock(&self.open).since.len()
     }

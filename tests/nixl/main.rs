@@ -5,6 +5,7 @@
 
 mod bypassed;
 mod crash;
+mod exits;
 mod inbound;
 mod messages;
 mod pages;

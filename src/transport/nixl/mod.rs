@@ -17,6 +17,7 @@
 //! | `inbound` | one connection that somebody opened to us |
 //! | `callers` | how those are answered |
 //! | `registry` | the inbound connections, for those who ask |
+//! | `exit` | keeps who is about to call NIXL out of it at the end of the process |
 //! | `builder` | settings |
 //! | `error` | what may go wrong, and whose fault it is |
 //!
@@ -58,6 +59,7 @@ mod builder;
 mod callers;
 mod capi;
 mod error;
+mod exit;
 mod inbound;
 mod library;
 mod link;
@@ -579,8 +581,8 @@ impl DataPlane for Nixl {
 
 impl Drop for Nixl {
     fn drop(&mut self) {
-        if !self.shared.process.is_this() {
-            // Everything native of it is the parent's.
+        if !self.shared.process.is_this() || exit::has_begun() {
+            // Everything native of it is the parent's, or gone; its thread does not come back.
             std::mem::forget(self.shared.clone());
             return;
         }

@@ -13,6 +13,7 @@
 //! by who owns it ([`Remote::remove`](super::remote::Remote::remove)), also while a transfer with it does not end.
 
 use super::capi::*;
+use super::exit;
 use super::library::Library;
 use super::remote::Names;
 use crate::region::Region;
@@ -129,6 +130,7 @@ impl Agent {
         // SAFETY: the agent and the parameters live; both names are copied.
         agent.backend = made(|backend| unsafe { (api.create_backend)(raw, plugin_c.as_ptr(), params.raw, backend) })
             .map_err(NotMade::Backend)?;
+        exit::watch();
         Ok(Arc::new(agent))
     }
 
@@ -215,6 +217,7 @@ impl fmt::Debug for Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
+        let Some(_inside) = exit::enter() else { return };
         // SAFETY: 1. peers, registrations and transfers hold an `Arc` of it, so they are gone, and nobody else calls it.
         //         2. the backend's handle is freed once, here; the backend goes with the agent.
         unsafe {
@@ -346,6 +349,7 @@ impl fmt::Debug for Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        let Some(_inside) = exit::enter() else { return };
         let agent = &self.list.agent;
         // SAFETY: registered in `Agent::register` by this very list; every list and transfer that names it holds an `Arc` of it.
         unsafe { (agent.api().deregister_mem)(agent.raw, self.list.raw, ptr::null_mut()) };

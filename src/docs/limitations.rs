@@ -34,9 +34,16 @@
 //!   used only where both sides say `one_sided`. It is a setting because libucp of 1.13 does not say what its devices can do.
 //! - **`Ucx` binds to the devices that are up.** libucp looks for devices when the transport is made; a process that starts while
 //!   its link is down is not reached after it is up again, until it is started anew.
-//! - **A peer that dies while a connect is under way may take a process along** that reaches it over libuct's TCP, once in some
-//!   thousands: libuct of UCX 1.13.1 forgets that such an endpoint has failed, and aborts (`tcp_ep.c`, under
-//!   `uct_tcp_ep_destroy_progress`). Who dials and who is dialled may be hit; nothing that is called from outside prevents it.
+//! - **A peer that dies while a connect is under way may take a process along** that reaches it over libuct's TCP: libuct of UCX
+//!   1.13.1 forgets that such an endpoint has failed, and aborts (`tcp_ep.c`, under `uct_tcp_ep_destroy_progress`). Once in some
+//!   thousands of connects to one peer; within seconds where two dozen redial a process that restarts again and again. Who dials
+//!   and who is dialled may be hit; nothing that is called from outside prevents it.
+//! - **A process that starts while others dial its port and die may be taken along**: libucp of UCX 1.13.1 aborts then (`tcp_sockcm_ep.c`,
+//!   under `ucp_worker_progress`), one in three where 600 were started under a flood of such dialers, within 20 ms or not at all.
+//!   One that runs has borne 50,000 of them.
+//! - **A process that runs out of descriptors while others connect may not get over it.** libuct of UCX 1.13.1 takes the failed
+//!   `accept` for the end of its listening socket, and may abort the process (`tcp_iface.c`, `listen_fd == iface->listen_fd`). A dial
+//!   that lacked them fails with `UcxError::NoDescriptor`, which blames nobody else. Raise `ulimit -n`: a connection takes three.
 //! - **libucs may crash on a variable that it can't read.** With `UCX_MAX_RNDV_LANES=many` in the environment that of UCX 1.13.1 says so
 //!   and dies, in `ucp_config_read`, whoever calls it. The same by `config` is an error.
 //! - **A process should drop its `Ucx` before it exits.** libucs takes itself down in `exit`, while threads run, and aborts if one

@@ -32,6 +32,17 @@ fn a_dialer_beyond_max_inbound_is_refused_as_busy_until_one_leaves() {
     assert_eq!(b.inbound_counts().goodbyes, 1);
 }
 
+/// fails if: the places of strangers are added to a limit that has no room for them.
+#[test]
+fn without_a_limit_everybody_is_let_in() {
+    if elsewhere(without_a_limit_everybody_is_let_in) {
+        return;
+    }
+    let (a, b) = (ucx("a"), Ucx::builder().name(name("b")).max_inbound(usize::MAX).bind("127.0.0.1:0").unwrap());
+    let _two = (dial(&a, &b), dial(&a, &b));
+    assert_eq!(b.inbound().len(), 2);
+}
+
 /// fails if: only messages of connections that are open count.
 #[test]
 fn messages_left_behind_by_connections_that_are_gone_count_against_new_ones() {

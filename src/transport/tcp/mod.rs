@@ -43,9 +43,9 @@ mod wire;
 pub use address::{AddressError, TcpAddress};
 pub use builder::TcpBuilder;
 pub use connection::TcpConnection;
-#[cfg(feature = "ucx")]
-pub(super) use error::what_the_resolver_lacked;
 pub use error::{BindError, Misbehaviour, TcpError};
+#[cfg(feature = "ucx")]
+pub(super) use error::{what_is_lacking, what_the_resolver_lacked};
 use inbound::Stop;
 pub use inbound::{Inbound, InboundKey};
 

@@ -99,7 +99,8 @@ pub(super) struct Page {
     pub(super) _loan: Option<HeldLoan>,
 }
 
-/// The key to a peer's memory, for one endpoint.
+/// The key to a peer's memory, for one endpoint. ucp.h wants it destroyed before the endpoint, and of what a forced close ends it
+/// is destroyed after. libucp 1.13 to 1.22 touches nothing then but a pool of the worker's.
 pub(super) struct RemoteKey(ucp_rkey_h);
 
 // SAFETY: it is used in calls of a worker in multi-thread mode, and destroyed once, by its owner.
@@ -107,11 +108,9 @@ unsafe impl Send for RemoteKey {}
 
 impl Drop for RemoteKey {
     fn drop(&mut self) {
-        // SAFETY: 1. unpacked in `Endpoint::unpack`; the operation that used it has ended, as it owned it.
-        //         2. ucp.h wants this before the endpoint is destroyed, and of what a forced close ends it comes after. libucp
-        //            1.13 to 1.22 touches nothing here but a pool of the worker's, which lives: an access is dropped by its
-        //            thread or in its callback.
-        //         Ends if: an access outlives the thread, or libucp begins to use the endpoint here.
+        // SAFETY: unpacked in `Endpoint::unpack`; the operation that used it has ended, as it owned it. The worker lives: an
+        //         access is dropped by its thread or in its callback. Ends if: an access outlives the thread, or libucp begins
+        //         to use the endpoint here.
         unsafe { ucp_rkey_destroy(self.0) };
     }
 }

@@ -75,7 +75,9 @@ pub enum UcxBindError {
 }
 
 fn what_of_it(setting: Option<&str>) -> String {
-    setting.map_or("its configuration; look at the UCX_ variables".into(), |setting| format!("the setting {setting:?}"))
+    setting.map_or("its configuration; look at the UCX_ variables and at what `config` was given".into(), |setting| {
+        format!("the setting {setting:?}")
+    })
 }
 
 /// Why a call of the `Ucx` transport failed.

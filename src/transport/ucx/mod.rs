@@ -6,7 +6,7 @@
 //! | `native` | libucp in safe words: context, worker, listener, mapped memory |
 //! | `endpoint` | one endpoint, and what is under way on it |
 //! | `mailbox` | what the thread is told |
-//! | `thread` | the one thread: progress, and everything that opens or closes; in `thread/transfers`, its part in transfers |
+//! | `thread` | the one thread: progress, and everything that opens or closes; in `thread/handshake` who is let in, in `thread/transfers` its part in transfers |
 //! | `link` | one connection that we opened, as its senders see it |
 //! | `inbound` | one connection that somebody opened to us |
 //! | `message` | what is sent |
@@ -90,7 +90,7 @@ use crate::region::{Region, RegionId};
 use crate::sync::lock;
 use crate::transfer::{Post, TransferId};
 use crate::transport::frame::{Farewell, Hello};
-use crate::transport::tcp::what_the_resolver_lacked;
+use crate::transport::tcp::{what_is_lacking, what_the_resolver_lacked};
 use crate::transport::{
     Capabilities, CloseContext, CloseReason, Closed, ConnectContext, Connected, DataPlane, Liveness, ProbeContext,
     Transport,
@@ -112,6 +112,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thread::LINGER;
 
+/// What a connection takes here, measured with UCX 1.13.1 over TCP: a handshake's socket, and one for each way of its data. The first
+/// may still be had where the others can't.
+const DESCRIPTORS: usize = 3;
 /// How often a connecting thread looks whether it was cancelled.
 const LOOK: Duration = Duration::from_millis(25);
 
@@ -195,7 +198,7 @@ pub struct InboundCounts {
     pub misbehaved: u64,
     /// Open connections whose dialers said goodbye: they removed us, or shut down.
     pub goodbyes: u64,
-    /// Inbound connections that libucp called broken; also after a goodbye, as the dialer closes then.
+    /// Inbound connections that libucp called broken; after a goodbye only where that was not over yet.
     pub lost: u64,
     /// Messages dropped because they had come before.
     pub duplicates: u64,
@@ -311,6 +314,12 @@ impl Ucx {
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Err(UcxError::TransportGone { peer, address }),
             }
         };
+        // libucp has no status of its own for it, and waits where only its own end can't be opened: every peer would be blamed.
+        let is_ambiguous = matches!(error, UcxError::Unreachable { .. } | UcxError::TimedOut { .. });
+        let error = match is_ambiguous.then(|| what_is_lacking(DESCRIPTORS)).flatten() {
+            Some(source) => UcxError::NoDescriptor { peer: link.peer.clone(), address: link.address.clone(), source },
+            None => error,
+        };
         // What was made just in time is closed when it is dropped.
         drop(outcome);
         link.give_up(&shared.mailbox);
@@ -359,14 +368,7 @@ impl Transport for Ucx {
                 other => return other,
             }
         }
-        match last {
-            // libucp has no status of its own for it, and every peer would be blamed.
-            Some(_) if let Some(source) = what_the_resolver_lacked() => {
-                Err(UcxError::NoDescriptor { peer, address, source })
-            }
-            Some(error) => Err(error),
-            None => Err(unresolvable(&peer, &address, io::ErrorKind::NotFound.into())),
-        }
+        Err(last.unwrap_or_else(|| unresolvable(&peer, &address, io::ErrorKind::NotFound.into())))
     }
 
     /// Tells the peer why, and waits for it to have what was sent, for a second at most, then closes by force. A connection

@@ -3,6 +3,7 @@
 //! Events are looked at after progress, outside of libucp. Endpoints are closed after all events of a round: a message names
 //! its endpoint by a key that may come again once it is closed. The end of an operation may come after that, and names more.
 
+mod handshake;
 mod transfers;
 
 use super::endpoint::{Closing, Endpoint, EndpointKey, Origin, Received};
@@ -14,12 +15,11 @@ use super::message::{Head, Kind};
 use super::moving::Moving;
 use super::native::{Listener, Status, Stranger, Worker};
 use super::outgoing::Outgoing;
-use super::{Counts, Settings, Shared};
+use super::{Counts, Shared};
 use crate::transfer::TransferId;
 use crate::transport::Connected;
-use crate::transport::frame::{Answer, Decoded, Farewell, FrameError, Hello, Verdict};
-use crate::transport::limits::is_overfull;
-use crate::transport::tcp::InboundKey;
+use crate::transport::frame::Farewell;
+use handshake::{greet, welcomed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -69,6 +69,8 @@ pub(super) struct Thread {
     to_send: HashSet<EndpointKey>,
     /// Nobody is let in any more.
     refuses: bool,
+    /// The transport is dropped.
+    stops: bool,
     timers: BTreeSet<(Instant, EndpointKey)>,
     /// Last, after all that uses it.
     worker: Arc<Worker>,
@@ -86,6 +88,7 @@ impl Thread {
             to_tell: HashMap::new(),
             to_send: HashSet::new(),
             refuses: false,
+            stops: false,
             timers: BTreeSet::new(),
             worker,
         }
@@ -100,10 +103,11 @@ impl Thread {
             self.shared.mailbox.take(&mut events);
             let looked = !events.is_empty();
             for event in events.drain(..) {
-                if matches!(event, Event::Stop) {
-                    return self.stop();
-                }
-                self.look_at(event);
+                // Also what came with the stop is given back, while there is a worker.
+                if self.stops { self.take_back(event) } else { self.look_at(event) }
+            }
+            if self.stops {
+                return self.stop();
             }
             self.look_at_the_clock();
             self.tell();
@@ -202,12 +206,12 @@ impl Thread {
                     }
                 }
             }
-            Event::Stop => {}
+            Event::Stop => self.stops = true,
         }
     }
 
     fn accept(&mut self, stranger: Stranger) {
-        if self.refuses || self.inbound.len() >= self.shared.settings.max_inbound + STRANGERS {
+        if self.refuses || self.inbound.len() >= self.shared.settings.max_inbound.saturating_add(STRANGERS) {
             return self.listener.reject(stranger);
         }
         if let Ok(endpoint) = Endpoint::accept(&self.worker, stranger) {
@@ -520,57 +524,4 @@ impl Thread {
 
 fn unreachable(link: &Link, status: Status) -> UcxError {
     UcxError::Unreachable { peer: link.peer.clone(), address: link.address.clone(), status }
-}
-
-/// Lets a dialer in, or says why not. `Err`: it is no dialer of ours.
-fn greet(inbound: &mut Inbound, body: &[u8], shared: &Shared) -> Result<(), Unusable> {
-    let Settings { max_inbound, inbox_capacity, .. } = shared.settings;
-    let (verdict, key) = match Hello::decode(body) {
-        Ok(Decoded::Frame(hello, _)) => {
-            let key = InboundKey { name: hello.name, incarnation: hello.incarnation, generation: hello.generation };
-            let verdict = match () {
-                () if hello.nonce.is_some() => Verdict::SecretUnused,
-                () if hello.target != shared.name => Verdict::WrongName,
-                () if shared.registry.len() >= max_inbound => Verdict::Full,
-                () if is_overfull(&shared.inbox, max_inbound, inbox_capacity) => Verdict::Full,
-                () if !shared.registry.enter(&key) => Verdict::Duplicate,
-                () => Verdict::Welcome,
-            };
-            (verdict, Some(key))
-        }
-        Err(FrameError::Version { .. }) => (Verdict::WrongVersion, None),
-        _ => return Err(Unusable),
-    };
-    if verdict == Verdict::Welcome {
-        Counts::add(&shared.counts.accepted);
-        inbound.serving.key = key;
-        inbound.serving.until = None;
-    } else {
-        Counts::add(&shared.counts.refused);
-    }
-    let mut answer = Vec::new();
-    Answer {
-        verdict,
-        name: shared.name.clone(),
-        incarnation: shared.incarnation(),
-        max_notification: shared.settings.max_notification as u32,
-        token: None,
-    }
-    .encode(&mut answer);
-    let now = Instant::now();
-    inbound.serving.answer = Some((now + shared.settings.accept_delay, answer));
-    inbound.answer(now)
-}
-
-fn welcomed(link: &Link, body: &[u8]) -> Result<Answer, UcxError> {
-    let (peer, address) = (link.peer.clone(), link.address.clone());
-    match Answer::decode(body) {
-        Ok(Decoded::Frame(answer, _)) => match answer.verdict {
-            Verdict::Welcome if answer.name == peer => Ok(answer),
-            Verdict::Welcome | Verdict::WrongName => Err(UcxError::WrongName { peer, address, actual: answer.name }),
-            verdict => Err(UcxError::Refused { peer, address, verdict }),
-        },
-        Err(FrameError::Version { .. }) => Err(UcxError::Refused { peer, address, verdict: Verdict::WrongVersion }),
-        _ => Err(link.misbehaved()),
-    }
 }

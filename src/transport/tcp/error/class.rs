@@ -74,7 +74,13 @@ impl TransportError for TcpError {
 /// The C library's resolver opens files and sockets, and where it can't it says that there is no such host. Then every host is
 /// unknown, and no peer is at fault.
 pub(in crate::transport) fn what_the_resolver_lacked() -> Option<io::Error> {
-    Socket::new(Domain::IPV4, Type::DGRAM, None).err().filter(is_local)
+    what_is_lacking(1)
+}
+
+/// Why this side can't have so many sockets at once.
+pub(in crate::transport) fn what_is_lacking(sockets: usize) -> Option<io::Error> {
+    let held: io::Result<Vec<_>> = (0..sockets).map(|_| Socket::new(Domain::IPV4, Type::DGRAM, None)).collect();
+    held.err().filter(is_local)
 }
 
 /// Whether an error of the operating system says that this side has run out of something. Every peer waits then, so nothing

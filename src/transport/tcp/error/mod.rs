@@ -7,6 +7,6 @@ mod tcp;
 
 pub use bind::BindError;
 #[cfg(feature = "ucx")]
-pub(in crate::transport) use class::what_the_resolver_lacked;
+pub(in crate::transport) use class::{what_is_lacking, what_the_resolver_lacked};
 pub use misbehaviour::Misbehaviour;
 pub use tcp::TcpError;

@@ -10,6 +10,8 @@
 mod context;
 mod counting;
 mod crossed;
+#[cfg(any(feature = "ucx", feature = "nixl"))]
+mod exit;
 #[cfg(feature = "tcp")]
 pub mod frame;
 #[cfg(any(feature = "tcp", feature = "nixl"))]

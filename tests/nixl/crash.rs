@@ -32,6 +32,13 @@ pub(crate) struct Done {
     pub(crate) writes: AtomicU64,
 }
 
+impl Done {
+    fn is_load(&self) -> bool {
+        let more = |count: &AtomicU64, than: u64| count.load(Ordering::Relaxed) > than;
+        more(&self.adds, 20) && more(&self.removes, 20) && more(&self.sends, 1000) && more(&self.writes, 20)
+    }
+}
+
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |number| number.parse().unwrap())
 }
@@ -101,7 +108,7 @@ fn child_of_the_crash_test() {
     let (adds, removes) = (count(&done.adds), count(&done.removes));
     let (sends, writes) = (count(&done.sends), count(&done.writes));
     println!("{mode}: {adds} adds, {removes} removes, {sends} sends, {writes} writes");
-    assert!(adds > 20 && removes > 20 && sends > 1000 && writes > 20, "no load");
+    assert!(done.is_load(), "no load");
 }
 
 fn with_the_table(served: Served, end: Instant, pause: &mut dyn FnMut(), done: &Done) {
@@ -109,7 +116,7 @@ fn with_the_table(served: Served, end: Instant, pause: &mut dyn FnMut(), done: &
     let peer = table.insert("served", served.address.clone()).unwrap();
     let local = Region::zeroed(PIECE);
     table.register(&local).unwrap();
-    let (served, over) = (Mutex::new(served), AtomicBool::new(false));
+    let (served, over, latest) = (Mutex::new(served), AtomicBool::new(false), soon());
     std::thread::scope(|scope| {
         for worker in 0..WORKERS {
             let (peer, local, served, over) = (&peer, &local, &served, &over);
@@ -137,8 +144,10 @@ fn with_the_table(served: Served, end: Instant, pause: &mut dyn FnMut(), done: &
                 }
             });
         }
-        while Instant::now() < end {
+        // On a machine that is busy with something else, the same work takes longer.
+        while Instant::now() < end || (!done.is_load() && Instant::now() < latest) {
             take_away(&peer, pause, done);
+            done.adds.store(table.transport().total().connects_begun, Ordering::Relaxed);
         }
         over.store(true, Ordering::Relaxed);
     });

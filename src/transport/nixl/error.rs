@@ -76,6 +76,9 @@ pub enum NixlBuildError {
     /// The operating system gave no memory to notice forks.
     #[error("forks can't be noticed")]
     Fork(#[source] io::Error),
+    /// The operating system gave no memory for a handler that keeps the transport's threads out of NIXL when the process exits.
+    #[error("the end of the process can't be noticed")]
+    Exit(#[source] io::Error),
 }
 
 impl NixlBuildError {
@@ -85,6 +88,7 @@ impl NixlBuildError {
             NotMade::Plugin(status) => NixlBuildError::Backend { backend: backend.to_owned(), status },
             NotMade::Setting { setting, status } => NixlBuildError::Setting { setting, status },
             NotMade::Backend(status) => NixlBuildError::BackendNotMade(status),
+            NotMade::Exit(error) => NixlBuildError::Exit(error),
         }
     }
 }

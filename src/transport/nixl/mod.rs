@@ -17,7 +17,6 @@
 //! | `inbound` | one connection that somebody opened to us |
 //! | `callers` | how those are answered |
 //! | `registry` | the inbound connections, for those who ask |
-//! | `exit` | keeps who is about to call NIXL out of it at the end of the process |
 //! | `builder` | settings |
 //! | `error` | what may go wrong, and whose fault it is |
 //!
@@ -59,7 +58,6 @@ mod builder;
 mod callers;
 mod capi;
 mod error;
-mod exit;
 mod inbound;
 mod library;
 mod link;
@@ -94,6 +92,7 @@ use crate::name::{Incarnation, PeerName};
 use crate::region::{Region, RegionId};
 use crate::sync::lock;
 use crate::transfer::{Post, TransferId};
+use crate::transport::exit;
 use crate::transport::{
     Capabilities, CloseContext, CloseReason, Closed, ConnectContext, Connected, DataPlane, Liveness, ProbeContext,
     Transport,

@@ -13,13 +13,14 @@
 //! by who owns it ([`Remote::remove`](super::remote::Remote::remove)), also while a transfer with it does not end.
 
 use super::capi::*;
-use super::exit;
 use super::library::Library;
 use super::remote::Names;
 use crate::region::Region;
+use crate::transport::exit::{self, Door, Registered};
 use std::any::Any;
 use std::ffi::{CStr, CString, c_void};
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// How long NIXL's progress thread sleeps if no event wakes it. By NIXL's default, 0, it never sleeps: measured with 1.5.1, an idle
 /// agent took 0.8 of a core and more. It is woken by what comes, so a longer sleep delays nothing.
 const PROGRESS_LOOKS_US: u64 = 10_000;
+
+static EXIT: Registered = Registered::new();
 
 /// Why there is no agent.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ pub(super) enum NotMade {
     Setting { setting: String, status: Option<Status> },
     /// The backend was not made: a setting that it does not take, or no device.
     Backend(Status),
+    /// The system has no memory for a handler of the end of the process.
+    Exit(io::Error),
 }
 
 /// A name for C. One with a 0 in it would be cut.
@@ -72,6 +77,8 @@ pub(super) struct Agent {
     name: String,
     /// The peers that are loaded.
     pub(super) names: Names,
+    /// Threads that connect, close and end go through it.
+    pub(super) door: Arc<Door>,
     /// Transfers that were given up, see [`leaked`](Self::leaked).
     leaked: AtomicUsize,
 }
@@ -115,6 +122,7 @@ impl Agent {
             library: library.clone(),
             name: name.to_owned(),
             names: Names::default(),
+            door: Door::new(),
             leaked: AtomicUsize::new(0),
         };
         let (mut mems, mut params) = (ptr::null_mut(), ptr::null_mut());
@@ -130,7 +138,7 @@ impl Agent {
         // SAFETY: the agent and the parameters live; both names are copied.
         agent.backend = made(|backend| unsafe { (api.create_backend)(raw, plugin_c.as_ptr(), params.raw, backend) })
             .map_err(NotMade::Backend)?;
-        exit::watch();
+        exit::watch(&EXIT).map_err(NotMade::Exit)?;
         Ok(Arc::new(agent))
     }
 
@@ -217,7 +225,7 @@ impl fmt::Debug for Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        let Some(_inside) = exit::enter() else { return };
+        let Some(_inside) = self.door.enter() else { return };
         // SAFETY: 1. peers, registrations and transfers hold an `Arc` of it, so they are gone, and nobody else calls it.
         //         2. the backend's handle is freed once, here; the backend goes with the agent.
         unsafe {
@@ -349,8 +357,8 @@ impl fmt::Debug for Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let Some(_inside) = exit::enter() else { return };
         let agent = &self.list.agent;
+        let Some(_inside) = agent.door.enter() else { return };
         // SAFETY: registered in `Agent::register` by this very list; every list and transfer that names it holds an `Arc` of it.
         unsafe { (agent.api().deregister_mem)(agent.raw, self.list.raw, ptr::null_mut()) };
     }

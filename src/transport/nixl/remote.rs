@@ -10,7 +10,6 @@
 //! prepared list would be one thing more to let go of before its peer, under NIXL's exclusive lock.
 
 use super::capi::*;
-use super::exit;
 use super::native::{Agent, Descriptors, LocalSlice, Memory, Options, c_string, made};
 use super::request::{Kind, Request};
 use crate::sync::lock;
@@ -65,7 +64,7 @@ impl Agent {
         if !self.names.take(name) {
             return Err(NotLoaded::Taken);
         }
-        let _inside = exit::enter_or_sleep();
+        let _inside = self.door.enter_or_sleep();
         let loaded = self.load_metadata(metadata);
         if loaded.as_deref() == Ok(name) {
             static LOADS: AtomicU64 = AtomicU64::new(1);
@@ -165,7 +164,7 @@ impl Remote {
 
     fn is_removed(&mut self) -> bool {
         // Of a process that exits, nothing is left to remove.
-        let inside = exit::enter();
+        let inside = self.agent.door.enter();
         let removed =
             inside.is_none() || matches!(self.agent.invalidate(&self.name_c), Status::SUCCESS | Status::NOT_FOUND);
         if removed {

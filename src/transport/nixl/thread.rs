@@ -9,7 +9,6 @@ use super::address::MAX_METADATA;
 use super::builder::Settings;
 use super::callers::Callers;
 use super::error::NixlError;
-use super::exit;
 use super::inbound::{Inbound, Unusable};
 use super::link::{Dial, Link, remove};
 use super::mailbox::{Ending, Event};
@@ -93,8 +92,9 @@ impl Thread {
 
     pub(super) fn run(mut self) {
         let (mut events, mut moved_at) = (Vec::new(), Instant::now());
+        let caller = self.shared.caller.clone();
         loop {
-            let inside = exit::enter_or_sleep();
+            let inside = caller.door.enter_or_sleep();
             // An error has taken nothing, and is there again at the next look, if it is no moment's.
             let answers = self.shared.caller.take_notifications().unwrap_or_default();
             let calls = self.shared.server.take_notifications().unwrap_or_default();

@@ -1,10 +1,14 @@
 //! Settings of a `Nixl`, and how it is made.
 
+use super::dialers::{Dialer, Dialers};
+use super::dialing::Dialing;
 use super::error::NixlBuildError;
 use super::library::Library;
+use super::mailbox::Mailbox;
 use super::native::Agent;
 use super::registry::Registry;
-use super::thread::Thread;
+use super::serving::Serving;
+use super::thread::{self, Work};
 use super::{Counts, Nixl, Shared};
 use crate::clock::Clock;
 use crate::fork::{self, Own, Process};
@@ -20,6 +24,9 @@ use std::time::Duration;
 /// The most that one notification may ever carry.
 const MAX_NOTIFICATION: usize = 1024 * 1024;
 
+/// The most agents that dial.
+const MAX_AGENTS: usize = 64;
+
 /// Settings of a [`Nixl`]. [`build`](Self::build) makes it.
 #[derive(Debug)]
 #[must_use = "`build` makes the transport"]
@@ -29,6 +36,7 @@ pub struct NixlBuilder {
     backend: String,
     params: Vec<(String, String)>,
     progress_thread: bool,
+    agents: usize,
     clock: Clock,
     settings: Settings,
 }
@@ -50,6 +58,7 @@ impl Default for NixlBuilder {
             backend: "UCX".into(),
             params: Vec::new(),
             progress_thread: false,
+            agents: 1,
             clock: Clock::system(),
             settings: Settings {
                 max_inbound: 1024,
@@ -98,7 +107,15 @@ impl NixlBuilder {
         self
     }
 
-    /// Whether the transport's thread never sleeps, for latency: it takes a core then, all the time. Default: no.
+    /// How many of NIXL's agents dial, 1 to 64. NIXL holds an agent's one lock for as long as it loads a peer; each peer has its
+    /// agent by its name, so one that connects slowly holds up only the peers that share it. Each has a thread here, and memory
+    /// is registered with each. Default: 1.
+    pub fn agents(mut self, agents: usize) -> Self {
+        self.agents = agents;
+        self
+    }
+
+    /// Whether the transport's threads never sleep, for latency: each takes a core then, all the time. Default: no.
     pub fn polling(mut self, polling: bool) -> Self {
         self.settings.polling = polling;
         self
@@ -142,11 +159,12 @@ impl NixlBuilder {
     /// [`NixlBuildError::Library`]: NIXL is not installed; the error says where it was looked for. Others say which setting NIXL
     /// did not take.
     pub fn build(self) -> Result<Nixl, NixlBuildError> {
-        let NixlBuilder { name, library, backend, params, progress_thread, clock, settings } = self;
+        let NixlBuilder { name, library, backend, params, progress_thread, agents, clock, settings } = self;
         for (limit, given, max) in [
             ("max_notification", settings.max_notification, MAX_NOTIFICATION),
             ("inbox_capacity", settings.inbox_capacity, usize::MAX),
             ("max_inbound", settings.max_inbound, usize::MAX),
+            ("agents", agents, MAX_AGENTS),
         ] {
             if given == 0 || given > max {
                 return Err(NixlBuildError::Limit { limit, given, max });
@@ -161,10 +179,12 @@ impl NixlBuilder {
                 .map_err(|not_made| NixlBuildError::of(not_made, &backend))
         };
         let server = agent(name.as_str())?;
-        // Its own for each that is made: who is called has a place for each boot of a caller.
-        let caller = agent(&format!("{name}/{}", Incarnation::random()))?;
-        // Before memory is registered: who answers gets no keys.
-        let metadata = caller.local_metadata().map_err(NixlBuildError::Agent)?;
+        let dialer = |place| {
+            // Its own for each that is made: who is called has a place for each boot of a caller.
+            let agent = agent(&format!("{name}/{}", Incarnation::random()))?;
+            Dialer::new(agent, place).map_err(NixlBuildError::Agent)
+        };
+        let dialers = Dialers((0..agents).map(dialer).collect::<Result<_, _>>()?);
         let shared = Arc::new(Shared {
             process: Process::this(),
             name,
@@ -178,17 +198,28 @@ impl NixlBuilder {
             momentary: Mutex::default(),
             keys: AtomicU64::new(1),
             published: Mutex::default(),
-            graveyard: Mutex::default(),
-            mailbox: Arc::default(),
-            metadata,
+            mailbox: Arc::new(Mailbox::new()),
             settings,
-            caller,
+            dialers,
             server,
             library,
         });
-        let thread = Thread::new(shared.clone());
-        let thread = std::thread::Builder::new().name("peerage-nixl".into()).spawn(move || thread.run());
-        let thread = Own::new(Some(thread.map_err(NixlBuildError::Thread)?));
-        Ok(Nixl { shared, thread })
+        // If one does not start, the drop ends those that have.
+        let mut nixl = Nixl { threads: Own::new(Vec::new()), shared: shared.clone() };
+        nixl.starts(shared.server.clone(), Serving::new(shared.clone()))?;
+        for dialer in shared.dialers.0.iter().cloned() {
+            nixl.starts(dialer.agent.clone(), Dialing::new(shared.clone(), dialer))?;
+        }
+        Ok(nixl)
+    }
+}
+
+impl Nixl {
+    fn starts(&mut self, agent: Arc<Agent>, work: impl Work + Send + 'static) -> Result<(), NixlBuildError> {
+        let polling = self.shared.settings.polling;
+        let thread = std::thread::Builder::new().name("peerage-nixl".into());
+        let thread = thread.spawn(move || thread::run(&agent, work, polling)).map_err(NixlBuildError::Thread)?;
+        self.threads.push(thread);
+        Ok(())
     }
 }

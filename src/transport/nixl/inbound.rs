@@ -12,7 +12,7 @@
 use super::callers::Callers;
 use super::capi::Status;
 use super::link::{TAKEN_EVERY, TRANSFERS, WINDOW};
-use super::mailbox::{Event, Mailbox};
+use super::mailbox::{Mailbox, OfTheirs};
 use super::message::{Ask, Farewell, Go, Head, Kind, decode_transfer};
 use super::native::Registration;
 use super::registry::InboundKey;
@@ -310,11 +310,11 @@ impl Inbound {
     }
 
     /// `false`: there is room again.
-    fn waits_for_room(&mut self, len: usize, mailbox: &Arc<Mailbox>) -> bool {
-        struct Looks(Arc<Mailbox>);
+    fn waits_for_room(&mut self, len: usize, mailbox: &Arc<Mailbox<OfTheirs>>) -> bool {
+        struct Looks(Arc<Mailbox<OfTheirs>>);
         impl Wake for Looks {
             fn wake(self: Arc<Self>) {
-                self.0.put(Event::Look);
+                self.0.put(OfTheirs::Look);
             }
         }
         let waker = Waker::from(Arc::new(Looks(mailbox.clone())));

@@ -7,7 +7,7 @@
 use super::address::NixlAddress;
 use super::capi::Status;
 use super::error::NixlError;
-use super::mailbox::{Ending, Event, Mailbox};
+use super::mailbox::{Ending, Mailbox, OfOurs};
 use super::message::{Answer, Ask, Farewell, Head, Kind};
 use super::remote::Remote;
 use crate::clock::Clock;
@@ -43,11 +43,16 @@ pub struct NixlConnection {
     /// `None`: it was removed.
     remote: Option<Arc<Remote>>,
     max_notification: usize,
-    mailbox: Arc<Mailbox>,
+    mailbox: Arc<Mailbox<OfOurs>>,
 }
 
 impl NixlConnection {
-    pub(super) fn new(link: Arc<Link>, remote: Arc<Remote>, max_notification: usize, mailbox: Arc<Mailbox>) -> Self {
+    pub(super) fn new(
+        link: Arc<Link>,
+        remote: Arc<Remote>,
+        max_notification: usize,
+        mailbox: Arc<Mailbox<OfOurs>>,
+    ) -> Self {
         NixlConnection { link, remote: Some(remote), max_notification, mailbox }
     }
 
@@ -113,7 +118,7 @@ impl NixlConnection {
         ask.encode(&mut body);
         match remote.notify(&Head::new(Kind::Ask, link.generation, 0).with(&body)) {
             Ok(()) => {
-                self.mailbox.put(Event::Waits);
+                self.mailbox.put(OfOurs::Waits);
                 Ok(())
             }
             Err(status) => {
@@ -204,7 +209,7 @@ impl Drop for NixlConnection {
             return std::mem::forget(self.remote.take());
         }
         if self.remote.is_some() {
-            self.mailbox.put(Event::Close(self.link.clone(), Ending::Goodbye(Farewell::Other)));
+            self.mailbox.put(OfOurs::Close(self.link.clone(), Ending::Goodbye(Farewell::Other)));
         }
     }
 }
@@ -453,15 +458,15 @@ impl Link {
     /// without it. `false`: a transfer has not ended.
     pub(super) fn end_and_wait(
         self: &Arc<Self>,
-        mailbox: &Mailbox,
+        mailbox: &Mailbox<OfOurs>,
         ending: Ending,
         left: impl Fn() -> Option<Duration>,
     ) -> bool {
-        mailbox.put(Event::Close(self.clone(), ending));
+        mailbox.put(OfOurs::Close(self.clone(), ending));
         if ending != Ending::Now && self.wait_done(left) {
             return true;
         }
-        mailbox.put(Event::Close(self.clone(), Ending::Now));
+        mailbox.put(OfOurs::Close(self.clone(), Ending::Now));
         let end = Instant::now() + UNDO;
         self.wait_done(|| end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()))
     }

@@ -1,4 +1,4 @@
-//! What the thread is told by those who call the transport, and where it sleeps. The lock is held over nothing else.
+//! What a thread is told by those who call the transport, and where it sleeps. The lock is held over nothing else.
 
 use super::link::{Dial, Link};
 use super::message::Farewell;
@@ -7,22 +7,28 @@ use crate::sync::lock;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the thread has to look at.
-pub(super) enum Event {
+/// What the thread of a dialer has to look at.
+pub(super) enum OfOurs {
     /// Somebody is about to say hello: what is answered is for this.
     Dial(Box<Dial>),
     /// End a connection; again, if it was told before.
     Close(Arc<Link>, Ending),
+    /// A transfer was asked for: there is something to wait for.
+    Waits,
+    /// The transport is dropped.
+    Stop,
+}
+
+/// What the thread of the server has to look at.
+pub(super) enum OfTheirs {
     /// End inbound connections, of which key or all. Who is told is waited for until then.
-    EndInbound(Option<InboundKey>, Farewell, Instant),
+    End(Option<InboundKey>, Farewell, Instant),
     /// End them without a word.
-    CutInbound(Option<InboundKey>),
+    Cut(Option<InboundKey>),
     /// Lets nobody in any more.
     Refuse,
     /// There is room in the inbox for who waited for it.
     Look,
-    /// A transfer was asked for: there is something to wait for.
-    Waits,
     /// The transport is dropped.
     Stop,
 }
@@ -36,22 +42,24 @@ pub(super) enum Ending {
     Now,
 }
 
-#[derive(Default)]
-pub(super) struct Mailbox {
-    inner: Mutex<Inner>,
+pub(super) struct Mailbox<E> {
+    inner: Mutex<Inner<E>>,
     rings: Condvar,
 }
 
-#[derive(Default)]
-struct Inner {
-    events: Vec<Event>,
+struct Inner<E> {
+    events: Vec<E>,
     asleep: bool,
     closed: bool,
 }
 
-impl Mailbox {
+impl<E> Mailbox<E> {
+    pub(super) fn new() -> Self {
+        Mailbox { inner: Mutex::new(Inner { events: Vec::new(), asleep: false, closed: false }), rings: Condvar::new() }
+    }
+
     /// Never waits. What is put after the thread has ended is dropped.
-    pub(super) fn put(&self, event: Event) {
+    pub(super) fn put(&self, event: E) {
         let mut inner = lock(&self.inner);
         if inner.closed {
             drop(inner);
@@ -65,9 +73,8 @@ impl Mailbox {
         }
     }
 
-    /// Swaps what there is into `events`, which is empty.
-    pub(super) fn take(&self, events: &mut Vec<Event>) {
-        std::mem::swap(&mut lock(&self.inner).events, events);
+    pub(super) fn take(&self) -> Vec<E> {
+        std::mem::take(&mut lock(&self.inner).events)
     }
 
     /// Sleeps until an event is put, or for so long.
@@ -81,7 +88,7 @@ impl Mailbox {
     }
 
     /// The thread has ended. Answers what it has not looked at.
-    pub(super) fn close(&self) -> Vec<Event> {
+    pub(super) fn close(&self) -> Vec<E> {
         let mut inner = lock(&self.inner);
         inner.closed = true;
         std::mem::take(&mut inner.events)

@@ -10,8 +10,11 @@
 //! | `request` | one transfer, to the proof that it has ended |
 //! | `address` | what a process publishes |
 //! | `message` | what is sent |
-//! | `mailbox` | what the thread is told |
-//! | `thread` | the one thread: takes what is notified, polls transfers, begins and ends |
+//! | `mailbox` | what a thread is told |
+//! | `thread` | when a thread looks, and when it sleeps |
+//! | `dialers` | the agents that dial |
+//! | `dialing` | the thread of each: what is answered, transfers, beginnings and ends |
+//! | `serving` | the thread of the agent that serves: who is let in, what they say |
 //! | `link` | one connection that we opened, as its senders see it |
 //! | `moving` | its transfers |
 //! | `inbound` | one connection that somebody opened to us |
@@ -25,12 +28,13 @@
 //! place, where a new connection of one direction ends the other's. So a transport has two agents: **the server** bears the
 //! process's name, is what the address names, and has the memory that is lent; it loads who calls, to answer. **The caller** has a
 //! name of its own for each boot, loads who the table connects, notifies and transfers; nobody gets a key to what is registered
-//! there. A region is registered with both. Connects of others to us do not hold up our senders, as the agents have a lock each.
+//! there. A region is registered with all. Connects of others to us do not hold up our senders, as the agents have a lock each.
+//! There may be [several callers](NixlBuilder::agents), with some of the peers each.
 //!
 //! # Who may call what
 //! Agents are always made in NIXL's mode for several threads. **Senders** notify, on their own threads. **A connecting thread** loads
 //! the peer and says hello, **a closing thread** removes it; `register` and `deregister` run on their caller's. **Everything else
-//! is done by one thread**, `peerage-nixl`. Loading a peer takes the agent's exclusive lock for as long as NIXL connects: others'
+//! is done by one thread for each agent**, `peerage-nixl`. Loading a peer takes the agent's exclusive lock for as long as NIXL connects: others'
 //! sends wait for it inside NIXL, see [limitations](crate::docs::limitations).
 //!
 //! # How a connection ends
@@ -57,6 +61,8 @@ mod address;
 mod builder;
 mod callers;
 mod capi;
+mod dialers;
+mod dialing;
 mod error;
 mod inbound;
 mod library;
@@ -68,6 +74,7 @@ mod native;
 mod registry;
 mod remote;
 mod request;
+mod serving;
 mod thread;
 
 #[cfg(all(test, not(peerage_loom)))]
@@ -99,11 +106,12 @@ use crate::transport::{
 };
 use address::MAX_METADATA;
 use builder::Settings;
+use dialers::{Dialer, Dialers};
+use dialing::LINGER;
 use library::Library;
 use link::{Dial, Link, remove};
-use mailbox::{Ending, Event, Mailbox};
+use mailbox::{Ending, Mailbox, OfOurs, OfTheirs};
 use message::{Answer, Head, Hello, Kind};
-use moving::Graveyard;
 use native::{Agent, Registration};
 use registry::Registry;
 use remote::{NotLoaded, Remote};
@@ -115,21 +123,20 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use thread::LINGER;
 
 /// How often a connecting thread looks whether it was cancelled.
 const LOOK: Duration = Duration::from_millis(25);
 
 /// A transport over NIXL: is found by the address it publishes, and connects to those of others.
 ///
-/// It is served by one thread of its own, `peerage-nixl`, beside NIXL's. Dropping it says goodbye to everybody and waits for the
-/// thread, unless it runs on it.
+/// It is served by two threads of its own, `peerage-nixl`, and one more for each [agent](NixlBuilder::agents) beyond the first.
+/// Dropping it says goodbye to everybody and waits for the threads, but for one that it runs on.
 ///
 /// In a child of `fork` it is the parent's: what may fail answers [`NixlError::UsedAfterFork`], lists are empty, and dropping it
 /// or a connection of it does not call NIXL.
 pub struct Nixl {
     shared: Arc<Shared>,
-    thread: Own<Option<JoinHandle<()>>>,
+    threads: Own<Vec<JoinHandle<()>>>,
 }
 
 /// What the thread and callers share.
@@ -150,24 +157,23 @@ struct Shared {
     keys: AtomicU64,
     /// The address, unless it is outdated.
     published: Mutex<Option<NixlAddress>>,
-    graveyard: Mutex<Graveyard>,
-    mailbox: Arc<Mailbox>,
-    /// The caller's own, without keys: how it is answered.
-    metadata: Vec<u8>,
-    caller: Arc<Agent>,
+    /// Of the server's thread.
+    mailbox: Arc<Mailbox<OfTheirs>>,
+    dialers: Dialers,
     server: Arc<Agent>,
     library: Arc<Library>,
 }
 
 struct Registered {
-    ours: Arc<Registration>,
+    /// With each dialer, in order.
+    ours: Vec<Arc<Registration>>,
     offered: Arc<Registration>,
 }
 
 /// Which agent has registered it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Side {
-    Caller,
+    Dialer(usize),
     Server,
 }
 
@@ -181,9 +187,10 @@ impl Shared {
     }
 
     /// A region for a transfer of ours.
-    fn ours(&self, region: &Region) -> Result<Arc<Registration>, Status> {
-        let registered = lock(&self.registered).get(&region.id()).map(|registered| registered.ours.clone());
-        registered.map_or_else(|| self.for_the_moment(region, Side::Caller), Ok)
+    fn ours(&self, region: &Region, dialer: &Dialer) -> Result<Arc<Registration>, Status> {
+        let ours = |registered: &Registered| registered.ours[dialer.place].clone();
+        let registered = lock(&self.registered).get(&region.id()).map(ours);
+        registered.map_or_else(|| self.for_the_moment(region, Side::Dialer(dialer.place)), Ok)
     }
 
     /// A region for a peer's.
@@ -198,7 +205,10 @@ impl Shared {
         if let Some(known) = known {
             return Ok(known);
         }
-        let agent = if side == Side::Caller { &self.caller } else { &self.server };
+        let agent = match side {
+            Side::Dialer(place) => &self.dialers.0[place].agent,
+            Side::Server => &self.server,
+        };
         let registration = agent.register_region(region)?;
         let mut momentary = lock(&self.momentary);
         momentary.retain(|_, registration| registration.strong_count() > 0);
@@ -339,7 +349,7 @@ impl Nixl {
         if !self.shared.process.is_this() {
             return 0;
         }
-        lock(&self.shared.graveyard).len() + self.shared.caller.leaked()
+        self.shared.dialers.0.iter().map(|dialer| dialer.leaked()).sum()
     }
 
     /// Ends one inbound connection, and tells its dialer; `false` if there is none of this key. Does not wait.
@@ -355,7 +365,7 @@ impl Nixl {
     pub fn cut_inbound(&self, key: &InboundKey) -> bool {
         let is_open = self.has_inbound(key);
         if is_open {
-            self.shared.mailbox.put(Event::CutInbound(Some(key.clone())));
+            self.shared.mailbox.put(OfTheirs::Cut(Some(key.clone())));
         }
         is_open
     }
@@ -365,17 +375,17 @@ impl Nixl {
     }
 
     fn end_inbound(&self, which: Option<InboundKey>, farewell: Farewell) {
-        self.shared.mailbox.put(Event::EndInbound(which, farewell, Instant::now() + LINGER));
+        self.shared.mailbox.put(OfTheirs::End(which, farewell, Instant::now() + LINGER));
     }
 
-    fn load(&self, peer: &PeerName, to: &NixlAddress) -> Result<Remote, NixlError> {
+    fn load(dialer: &Dialer, peer: &PeerName, to: &NixlAddress) -> Result<Remote, NixlError> {
         let address = || -> Arc<str> { to.to_string().into() };
         let peer = peer.clone();
         if peer != *to.name() {
             let actual = to.name().to_string();
             return Err(NixlError::WrongName { peer, address: address(), actual });
         }
-        self.shared.caller.load(peer.as_str(), to.metadata()).map_err(|not_loaded| match not_loaded {
+        dialer.agent.load(peer.as_str(), to.metadata()).map_err(|not_loaded| match not_loaded {
             NotLoaded::Taken => NixlError::NameTaken { peer },
             NotLoaded::OtherName(actual) => NixlError::WrongName { peer, address: address(), actual },
             NotLoaded::Native(status @ Status::INVALID_PARAM) => {
@@ -386,7 +396,15 @@ impl Nixl {
     }
 
     /// Says hello, and waits for the answer.
-    fn greet(&self, cx: &ConnectContext, link: &Link, remote: &Remote, keys: u64, outcome: &Outcome) -> Greeted {
+    fn greet(
+        &self,
+        cx: &ConnectContext,
+        link: &Link,
+        remote: &Remote,
+        dialer: &Dialer,
+        keys: u64,
+        outcome: &Outcome,
+    ) -> Greeted {
         let shared = &self.shared;
         let (peer, address) = (link.peer.clone(), link.address.clone());
         let hello = Hello {
@@ -394,7 +412,7 @@ impl Nixl {
             keys,
             name: shared.name.clone(),
             target: peer.clone(),
-            metadata: &shared.metadata,
+            metadata: &dialer.metadata,
         };
         let hello = Head::new(Kind::Hello, link.generation, 0).with(&hello.encode());
         if let Err(status) = remote.notify(&hello) {
@@ -459,13 +477,14 @@ impl Transport for Nixl {
 
     fn connect(&self, cx: &ConnectContext, to: &NixlAddress) -> Result<Connected<NixlConnection>, NixlError> {
         self.shared.check_process()?;
-        let mailbox = &self.shared.mailbox;
-        let remote = Arc::new(self.load(cx.name(), to)?);
+        let dialer = self.shared.dialers.of(cx.name());
+        let mailbox = &dialer.mailbox;
+        let remote = Arc::new(Self::load(dialer, cx.name(), to)?);
         let link = Arc::new(Link::new(cx.name().clone(), to, cx.generation(), cx.reporter().clone()));
         let (done, outcome) = mpsc::sync_channel(1);
         let dial = Dial { link: link.clone(), remote: remote.clone(), keys: to.keys(), done };
-        mailbox.put(Event::Dial(Box::new(dial)));
-        match self.greet(cx, &link, &remote, to.keys(), &outcome) {
+        mailbox.put(OfOurs::Dial(Box::new(dial)));
+        match self.greet(cx, &link, &remote, dialer, to.keys(), &outcome) {
             Ok(answer) => {
                 let max = self.shared.settings.max_notification.min(answer.max_notification as usize);
                 let connection = NixlConnection::new(link, remote, max, mailbox.clone());
@@ -507,10 +526,10 @@ impl Transport for Nixl {
         if !process.is_this() {
             return;
         }
-        mailbox.put(Event::Refuse);
-        mailbox.put(Event::EndInbound(None, Farewell::Shutdown, Instant::now() + FOREVER));
+        mailbox.put(OfTheirs::Refuse);
+        mailbox.put(OfTheirs::End(None, Farewell::Shutdown, Instant::now() + FOREVER));
         registry.wait_until_empty(|| clock.real_wait_until(deadline));
-        mailbox.put(Event::CutInbound(None));
+        mailbox.put(OfTheirs::Cut(None));
         inbox.close();
     }
 }
@@ -538,7 +557,8 @@ impl DataPlane for Nixl {
         let with = |agent: &Arc<Agent>| {
             agent.register_region(region).map_err(|status| NixlError::Register { region: region.id(), status })
         };
-        let registered = Registered { ours: with(&shared.caller)?, offered: with(&shared.server)? };
+        let ours = shared.dialers.0.iter().map(|dialer| with(&dialer.agent)).collect::<Result<_, _>>()?;
+        let registered = Registered { ours, offered: with(&shared.server)? };
         // Two that register at once register twice, and the second goes again.
         let mut all = lock(&shared.registered);
         let is_new = !all.contains_key(&region.id());
@@ -554,7 +574,8 @@ impl DataPlane for Nixl {
         shared.check_process()?;
         let id = region.id();
         let registered = lock(&shared.registered).remove(&id).ok_or(NixlError::NotRegistered { region: id })?;
-        let users = Arc::strong_count(&registered.ours) + Arc::strong_count(&registered.offered) - 2;
+        let all = registered.ours.iter().chain([&registered.offered]);
+        let users: usize = all.map(|registration| Arc::strong_count(registration) - 1).sum();
         if users > 0 {
             lock(&shared.registered).insert(id, registered);
             return Err(NixlError::StillInUse { region: id, transfers: users });
@@ -585,8 +606,10 @@ impl Drop for Nixl {
             std::mem::forget(self.shared.clone());
             return;
         }
-        self.shared.mailbox.put(Event::Stop);
-        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id()) {
+        self.shared.mailbox.put(OfTheirs::Stop);
+        self.shared.dialers.0.iter().for_each(|dialer| dialer.mailbox.put(OfOurs::Stop));
+        let here = std::thread::current().id();
+        for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != here) {
             let _ = thread.join();
         }
     }

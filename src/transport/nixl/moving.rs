@@ -7,6 +7,7 @@
 //! that it has long released. Its page stays where it is, in quarantine if its caller has given it up, until NIXL answers.
 
 use super::capi::Status;
+use super::dialers::Dialer;
 use super::link::Link;
 use super::message::Go;
 use super::native::{Memory, MemoryKind};
@@ -75,14 +76,16 @@ impl Moving {
         go: &Go,
         link: &Link,
         remote: &Remote,
+        dialer: &Dialer,
         shared: &Shared,
-        ended: &mut Ended,
-    ) {
+    ) -> Ended {
+        let mut ended = Ended::default();
         let Post { id, kind, local, completion, .. } = post;
-        let end = |completion: Completion, outcome, ended: &mut Ended| {
+        let end = |completion: Completion, outcome, mut ended: Ended| {
             ended.over.push(id);
             link.ran();
             completion.complete(outcome);
+            ended
         };
         if !completion.begins() {
             return end(completion, Outcome::Failed(TransferError::NotSent), ended);
@@ -93,7 +96,7 @@ impl Moving {
         let there =
             Memory { kind: MemoryKind(go.kind), address: go.address as usize, len: local.len(), device: go.device };
         let kind = if kind == TransferKind::Write { Kind::WRITE } else { Kind::READ };
-        let made = shared.ours(local.region()).and_then(|registration| {
+        let made = shared.ours(local.region(), dialer).and_then(|registration| {
             let here = registration.slice(local.offset()..local.offset() + local.len());
             remote.transfer(kind, &[here.ok_or(Status::INVALID_PARAM)?], &[there], None)
         });
@@ -111,23 +114,22 @@ impl Moving {
         };
         let posted = request.post(remote);
         let run = Run { id, request, completion, len: local.len() as u64 };
-        if let Some(run) = run.look(posted, link, remote, shared, ended) {
-            self.0.push(run);
-        }
+        self.0.extend(run.look(posted, link, remote, dialer, &mut ended));
+        ended
     }
 
     /// Asks NIXL of each how far it is.
-    pub(super) fn poll(&mut self, link: &Link, remote: &Remote, shared: &Shared, ended: &mut Ended) {
+    pub(super) fn poll(&mut self, link: &Link, remote: &Remote, dialer: &Dialer, ended: &mut Ended) {
         for mut run in std::mem::take(&mut self.0) {
             let progress = run.request.poll();
-            self.0.extend(run.look(progress, link, remote, shared, ended));
+            self.0.extend(run.look(progress, link, remote, dialer, ended));
         }
     }
 
     /// What runs is left to itself, with all that it may touch. Answers how many there were.
-    pub(super) fn leak(&mut self, shared: &Shared) {
+    pub(super) fn leak(&mut self, dialer: &Dialer) {
         for Run { request, completion, .. } in self.0.drain(..) {
-            lock(&shared.graveyard).requests.push(request);
+            lock(&dialer.graveyard).requests.push(request);
             drop(completion);
         }
     }
@@ -148,7 +150,7 @@ impl Run {
         progress: Result<Progress, Status>,
         link: &Link,
         remote: &Remote,
-        shared: &Shared,
+        dialer: &Dialer,
         ended: &mut Ended,
     ) -> Option<Self> {
         match progress {
@@ -157,7 +159,7 @@ impl Run {
                 let Run { id, request, completion, len } = self;
                 // What is done is let go.
                 if let Err(request) = request.release() {
-                    lock(&shared.graveyard).requests.push(request);
+                    lock(&dialer.graveyard).requests.push(request);
                 }
                 completion.progress(len);
                 ended.over.push(id);
@@ -170,8 +172,8 @@ impl Run {
                 let is_dead = !matches!(error, NixlError::Rejected { .. });
                 match request.abandon() {
                     Ok(held) if is_dead => drop(held),
-                    Ok(held) => lock(&shared.graveyard).held.push(held),
-                    Err(request) => lock(&shared.graveyard).requests.push(request),
+                    Ok(held) => lock(&dialer.graveyard).held.push(held),
+                    Err(request) => lock(&dialer.graveyard).requests.push(request),
                 }
                 ended.says(error);
                 ended.over.push(id);

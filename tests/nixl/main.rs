@@ -3,6 +3,7 @@
 //! Without the package, each says that it is skipped.
 #![cfg(not(peerage_loom))]
 
+mod agents;
 mod bypassed;
 mod crash;
 mod exits;

@@ -62,7 +62,7 @@
 //!   let go of either: NIXL goes on sending from a page after it has released its transfer, measured.
 //! - **A `Nixl` connects as slowly as NIXL does, for all peers of one agent.** An agent has one lock, and holds it while it loads a
 //!   peer: a few milliseconds where the peer answers, as long as the operating system tries where the network swallows. Sends, and
-//!   the agent's thread, wait for it. With [several agents](crate::transport::nixl::NixlBuilder::agents) only the peers that share
+//!   the agent's thread, wait for it. With several agents (`NixlBuilder::agents`) only the peers that share
 //!   one do. Those who connect to us have one agent together.
 //! - **NIXL keeps a descriptor for each connection** that was made and removed, on both sides, until the other process ends, and one
 //!   for each load that failed until the agent ends (1.5.1). `Nixl` makes one load for each generation on each side and adds none

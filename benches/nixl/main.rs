@@ -59,7 +59,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         );
         lines.put(
             &case,
-            json!({ "unit": "share later than 1 ms", "value": late, "longest_us": longest, "connects": connects }),
+            json!({ "agents": agents, "sends": sends, "connects": connects, "value": late, "longest_us": longest }),
         )?;
     }
     Ok(lines.end())

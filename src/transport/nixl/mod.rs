@@ -17,6 +17,7 @@
 //! | `serving` | the thread of the agent that serves: who is let in, what they say |
 //! | `link` | one connection that we opened, as its senders see it |
 //! | `moving` | its transfers |
+//! | `standing` | permissions that last |
 //! | `inbound` | one connection that somebody opened to us |
 //! | `callers` | how those are answered |
 //! | `registry` | the inbound connections, for those who ask |
@@ -45,7 +46,9 @@
 //!
 //! # How pages move
 //! Whoever wants to read or write one asks its owner, who holds it under its grant and answers where it is. Then NIXL moves it by
-//! itself, and the owner is told when that is over. See `moving` and `inbound` for when pages are free again.
+//! itself. The permission lasts while it is used: further parts of the page are moved without a word, on the thread that wants it.
+//! It goes back within moments when nothing has used it, and at once when its owner revokes the grant. See `standing`,
+//! `moving` and `inbound` for when pages are free again.
 //!
 //! # What it does not do
 //! **NIXL trusts its peers.** Nobody is authenticated, metadata is believed as it is, and whoever has ours may write to what is registered
@@ -75,6 +78,7 @@ mod registry;
 mod remote;
 mod request;
 mod serving;
+mod standing;
 mod thread;
 
 #[cfg(all(test, not(peerage_loom)))]
@@ -586,7 +590,7 @@ impl DataPlane for Nixl {
     }
 
     fn post(&self, connection: &NixlConnection, post: Post) -> Result<(), NixlError> {
-        connection.post(post)
+        connection.post(post, &self.shared)
     }
 
     /// Only what the peer has not let begin: NIXL can't call a read or a write back.

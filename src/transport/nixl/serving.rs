@@ -46,7 +46,12 @@ impl Work for Serving {
             self.look_at_the_clock(now);
         }
         self.close();
-        let lends = self.inbound.values().any(|inbound| !inbound.is_over && inbound.lent() > 0);
+        let mut lends = false;
+        for inbound in self.inbound.values_mut().filter(|inbound| !inbound.is_over && inbound.lent() > 0) {
+            lends = true;
+            let said = inbound.recall(&self.callers);
+            judge(inbound, said, &self.shared);
+        }
         Look::again(moved, lends)
     }
 

@@ -489,9 +489,14 @@ fn a_stopped_peer_keeps_its_transfer_and_what_it_may_touch() {
     });
 }
 
-/// What `request` says of NIXL, for a page that is used again after NIXL let go of its transfer.
+/// What `request` says of NIXL, for a page that is used again after NIXL let go of its transfer. It may have sent all of it by then,
+/// on a busy machine, so it is tried some times.
 fn is_still_sent(library: Arc<Library>, remove: bool) {
-    let (a, region) = (agent(&library, "a"), Region::zeroed(LARGE));
+    assert!((0..5).any(|_| is_sent(&library, remove)), "it never was: is the page free now?");
+}
+
+fn is_sent(library: &Arc<Library>, remove: bool) -> bool {
+    let (a, region) = (agent(library, "a"), Region::zeroed(LARGE));
     let memory = a.register_region(&region).unwrap();
     let mut served = Served::start();
     let mut to = Some(a.load("served", &served.metadata).unwrap());
@@ -510,14 +515,18 @@ fn is_still_sent(library: Arc<Library>, remove: bool) {
     served.answers(&a, &to);
     let copy = Region::zeroed(LARGE);
     let here = a.register_region(&copy).unwrap();
-    eventually("a byte that was written after NIXL said that the transfer is gone", || {
+    let end = Instant::now() + Duration::from_secs(5);
+    let is_sent = loop {
         let here = here.slice(0..LARGE).unwrap();
         finish(to.transfer(Kind::READ, &[here], &[served.memory], None).unwrap(), &to);
-        bytes(&copy).contains(&2)
-    });
+        if bytes(&copy).contains(&2) || Instant::now() >= end {
+            break bytes(&copy).contains(&2);
+        }
+    };
     assert_eq!(a.leaked(), 0);
     // Nobody will ever say that it has ended.
     std::mem::forget(held);
+    is_sent
 }
 
 #[test]

@@ -22,9 +22,8 @@ pub(super) struct Standing(HashMap<u128, Page>);
 struct Page {
     /// The one that asked, by which it is given back.
     ask: TransferId,
-    /// Where the page begins in its region, and its end.
+    /// Where the page begins in its region.
     from: u64,
-    to: u64,
     /// Of its beginning.
     memory: Memory,
     users: usize,
@@ -39,12 +38,9 @@ impl Standing {
 
     /// Where this part of a page is, if it may be accessed now; [`leave`](Self::leave) when that is over.
     pub(super) fn enter(&mut self, part: &RemoteSlice) -> Option<Memory> {
-        let page = self.0.get_mut(&part.grant)?;
-        let end = part.offset.checked_add(part.len)?;
-        if page.recalled || part.offset < page.from || end > page.to {
-            return None;
-        }
-        let (at, len) = (usize::try_from(part.offset - page.from).ok()?, usize::try_from(part.len).ok()?);
+        let page = self.0.get_mut(&part.grant).filter(|page| !page.recalled)?;
+        let at = usize::try_from(part.offset.checked_sub(page.from)?).ok()?;
+        let len = usize::try_from(part.len).ok()?;
         let memory = page.memory.part(at..at.checked_add(len)?)?;
         page.users += 1;
         Some(memory)
@@ -59,8 +55,8 @@ impl Standing {
         let begin = go.address.checked_sub(part.offset - go.from).and_then(|begin| usize::try_from(begin).ok());
         let (Some(address), Ok(len)) = (begin, usize::try_from(go.to - go.from)) else { return false };
         let memory = Memory { kind: MemoryKind(go.kind), address, len, device: go.device };
-        let Go { transfer: ask, from, to, .. } = *go;
-        self.0.insert(part.grant, Page { ask, from, to, memory, users: 1, used: Instant::now(), recalled: false });
+        let Go { transfer: ask, from, .. } = *go;
+        self.0.insert(part.grant, Page { ask, from, memory, users: 1, used: Instant::now(), recalled: false });
         true
     }
 

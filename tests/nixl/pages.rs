@@ -2,6 +2,8 @@
 
 use crate::support::*;
 use peerage::{Access, DataPlane, Outcome, Phase, Post, Region, TransferKind};
+use std::ops::Range;
+use std::time::{Duration, Instant};
 
 fn pattern(seed: usize) -> Vec<u8> {
     (0..PAGE).map(|at| (at * 31 + at / 251 + seed) as u8).collect()
@@ -107,5 +109,36 @@ fn a_transfer_with_a_killed_peer_ends_and_breaks_the_connection() {
         }
         assert_eq!(table.transport().leaked_transfers(), 0);
         assert!(table.shutdown(soon()).wait().unwrap().is_clean());
+    });
+}
+
+/// What NIXL copies from process to process asks nobody here.
+///
+/// fails if: the thread gives back what it has lent when it ends.
+#[test]
+fn a_page_that_is_written_is_not_given_back_when_its_transport_is_dropped() {
+    alone(a_page_that_is_written_is_not_given_back_when_its_transport_is_dropped, || {
+        const LARGE: usize = 128 << 20;
+        let (a, b) = (nixl("a"), nixl("b"));
+        let connection = dial(&a, &b);
+        let (local, page) = (Region::zeroed(LARGE), Region::zeroed(LARGE));
+        a.register(&local).unwrap();
+        b.register(&page).unwrap();
+        // The last byte of each part: a look must be quick.
+        let parts: Vec<_> = (0..LARGE).step_by(PAGE).map(|at| at + PAGE - 1..at + PAGE).collect();
+        parts.iter().for_each(|part| local.slice(part.clone()).unwrap().write(0, &[7]).unwrap());
+        let is_written = |part: &Range<usize>| page.slice(part.clone()).unwrap().to_vec() == [7];
+        let written = || parts.iter().filter(|part| is_written(part)).count();
+        let grant = b.grants().lend(&name("a"), &page.slice(0..LARGE).unwrap(), Access::Write);
+        let (post, transfer) = Post::standalone(TransferKind::Write, local.slice(0..LARGE).unwrap(), grant.remote());
+        a.post(&connection, post).unwrap();
+        eventually("it begins", || is_written(&parts[0]));
+        drop(b);
+        let given_back = grant.revoke().wait(Instant::now() + Duration::from_millis(1));
+        let before = written();
+        println!("given back: {given_back}, {before} parts of {} were written", parts.len());
+        assert!(!given_back || before == parts.len(), "what is given back is written on");
+        drop((a, connection));
+        assert_ne!(transfer.wait(soon()), None);
     });
 }

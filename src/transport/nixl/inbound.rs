@@ -82,8 +82,16 @@ pub(super) struct Inbound {
 /// In the order in which it ends: the registration is let go before the page counts as quiesced.
 struct Lent {
     _registration: Arc<Registration>,
-    _held: HeldLoan,
+    held: HeldLoan,
     _loan: Loan,
+}
+
+impl Drop for Inbound {
+    /// Its thread ends before those that borrow have. They may write on, whatever is taken down here: a kernel copies from process to
+    /// process. So their pages stay in quarantine.
+    fn drop(&mut self) {
+        self.loans.drain().for_each(|(_, lent)| std::mem::forget(lent.held));
+    }
 }
 
 impl Inbound {
@@ -270,7 +278,7 @@ impl Inbound {
         } else {
             Vec::new()
         };
-        self.loans.insert(transfer, Lent { _registration: registration, _held: held, _loan: loan });
+        self.loans.insert(transfer, Lent { _registration: registration, held, _loan: loan });
         let (address, device) = (memory.address as u64, memory.device);
         Ok(Go { transfer, keys, kind: memory.kind.0, device, address, metadata })
     }

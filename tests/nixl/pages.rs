@@ -1,7 +1,7 @@
 //! Pages that are written and read, here and between processes.
 
 use crate::support::*;
-use peerage::{Access, DataPlane, Outcome, Phase, Post, Region, TransferKind};
+use peerage::{Access, DataPlane, Liveness, Outcome, Phase, Post, Region, TransferKind};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -140,5 +140,24 @@ fn a_page_that_is_written_is_not_given_back_when_its_transport_is_dropped() {
         assert!(!given_back || before == parts.len(), "what is given back is written on");
         drop((a, connection));
         assert_ne!(transfer.wait(soon()), None);
+    });
+}
+
+/// fails if: where many signs of life are owed, none is asked for any more.
+#[test]
+fn a_killed_peer_is_found_also_when_it_has_owed_many_answers() {
+    alone(a_killed_peer_is_found_also_when_it_has_owed_many_answers, || {
+        let (here, mut served) = (nixl("here"), Served::start());
+        let page = served.lends(Access::Write);
+        let connection = try_dial(&here, &served.address).unwrap();
+        served.stop();
+        for _ in 0..100 {
+            assert_eq!(probe(&here, &connection, Duration::from_millis(1)), Liveness::Dead);
+        }
+        let local = Region::zeroed(PAGE);
+        let (post, transfer) = Post::standalone(TransferKind::Write, local.slice(0..PAGE).unwrap(), page);
+        here.post(&connection, post).unwrap();
+        served.kill();
+        assert!(matches!(transfer.wait(soon()), Some(Outcome::Failed(_))));
     });
 }

@@ -3,6 +3,7 @@
 use crate::support::*;
 use peerage::{Access, DataPlane, Liveness, Outcome, Phase, Post, Region, TransferKind};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 fn pattern(seed: usize) -> Vec<u8> {
@@ -109,6 +110,35 @@ fn a_transfer_with_a_killed_peer_ends_and_breaks_the_connection() {
         }
         assert_eq!(table.transport().leaked_transfers(), 0);
         assert!(table.shutdown(soon()).wait().unwrap().is_clean());
+    });
+}
+
+/// fails if: an address that was made while memory was deregistered is kept.
+#[test]
+fn an_address_is_not_kept_that_offers_memory_which_was_deregistered_meanwhile() {
+    alone(an_address_is_not_kept_that_offers_memory_which_was_deregistered_meanwhile, || {
+        // Many, as an address with many takes longer to make.
+        let (nixl, rest): (_, Vec<_>) = (nixl("a"), (0..400).map(|_| Region::zeroed(4096)).collect());
+        rest.iter().for_each(|region| nixl.register(region).unwrap());
+        let over = AtomicBool::new(false);
+        let kept = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    nixl.local_address().unwrap();
+                }
+            });
+            let kept = (0..500).find(|_| {
+                let region = Region::zeroed(4096);
+                nixl.register(&region).unwrap();
+                nixl.deregister(&region).unwrap();
+                // What it has begun to make by now is made.
+                std::thread::sleep(Duration::from_millis(3));
+                nixl.local_address().unwrap().memory().len() > rest.len()
+            });
+            over.store(true, Ordering::Relaxed);
+            kept
+        });
+        assert_eq!(kept, None, "in which round");
     });
 }
 

@@ -58,7 +58,8 @@
 //!   (module `transport::nixl`, `error`). That a dialer of ours has died is found by what we say to it now and then: every 0.5 s when it
 //!   has just fallen silent, every 30 s at last.
 //! - **Pages that `Nixl` has lent to a process that died stay in quarantine** unless its builder says by `settle` after how long
-//!   nothing more can land: NIXL says of nothing that it is over there. A transfer of ours to a peer that is stopped is never
+//!   nothing more can land: NIXL says of nothing that it is over there. Those that are still lent when it is dropped stay there
+//!   always. A transfer of ours to a peer that is stopped is never
 //!   let go of either: NIXL goes on sending from a page after it has released its transfer, measured.
 //! - **Over `Nixl` a permission for a page lasts while it is used.** What a borrower does with parts of a page that it was let in to
 //!   is not told to the owner one by one: [`Grant::running`](crate::Grant::running) counts it as one, for some milliseconds longer than it

@@ -191,7 +191,8 @@ impl Dialing {
     fn look_at_the_clock(&mut self, now: Instant) {
         for outbound in self.outbound.values_mut() {
             let (at, pause) = outbound.ask;
-            if now >= at && outbound.leaving.is_none() && outbound.link.is_owed() {
+            let is_owed = outbound.dial.is_some() || outbound.link.is_owed();
+            if now >= at && outbound.leaving.is_none() && is_owed {
                 let pause = (2 * pause).min(ASK_AGAIN.1);
                 outbound.ask = (now + pause, pause);
                 if let Err(status) = outbound.link.ping(&outbound.remote) {

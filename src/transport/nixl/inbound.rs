@@ -83,10 +83,18 @@ pub(super) struct Inbound {
 /// In the order in which it ends: the registration is let go before the page counts as quiesced.
 struct Lent {
     _registration: Arc<Registration>,
-    _held: HeldLoan,
+    held: HeldLoan,
     loan: Loan,
     /// Its borrower was told that its owner wants it back.
     is_recalled: bool,
+}
+
+impl Drop for Inbound {
+    /// Its thread ends before those that borrow have. They may write on, whatever is taken down here: a kernel copies from process to
+    /// process. So their pages stay in quarantine.
+    fn drop(&mut self) {
+        self.loans.drain().for_each(|(_, lent)| std::mem::forget(lent.held));
+    }
 }
 
 impl Inbound {
@@ -275,7 +283,7 @@ impl Inbound {
         };
         let (address, device) = (memory.address as u64, memory.device);
         let (from, to) = (loan.page().offset() as u64, (loan.page().offset() + loan.page().len()) as u64);
-        self.loans.insert(transfer, Lent { _registration: registration, _held: held, loan, is_recalled: false });
+        self.loans.insert(transfer, Lent { _registration: registration, held, loan, is_recalled: false });
         Ok(Go { transfer, keys, kind: memory.kind.0, device, address, from, to, metadata })
     }
 

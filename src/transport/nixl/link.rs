@@ -36,7 +36,7 @@ pub(super) const TAKEN_EVERY: (usize, usize) = (WINDOW.0 / 8, WINDOW.1 / 8);
 pub(super) const TRANSFERS: usize = 32;
 /// Those that may wait for their turn.
 const WAITING: usize = 16 * 1024;
-/// Pings that may be unanswered. More are not sent: the answer to an earlier one says the same.
+/// Pings that may be unanswered. No more are numbered: the answer to an earlier one says the same.
 const PINGS: u64 = 64;
 /// How long an end is waited for that may not wait for the peer.
 const UNDO: Duration = Duration::from_secs(1);
@@ -360,9 +360,13 @@ impl Link {
         }
     }
 
-    /// Asks for a sign of life, unless so many are asked for that one more would not matter. `Err`: it can't be asked.
+    /// Asks for a sign of life; by the last number once more where enough are unanswered, as only a call finds a death. `Err`: it
+    /// can't be asked.
     pub(super) fn ping(&self, remote: &Remote) -> Result<(), Status> {
-        let Some(nonce) = self.book().next_ping() else { return Ok(()) };
+        let nonce = {
+            let mut book = self.book();
+            book.next_ping().unwrap_or(book.pings)
+        };
         remote.notify(&Head::new(Kind::Ping, self.generation, nonce).with(&[]))
     }
 

@@ -159,13 +159,20 @@ struct Shared {
     momentary: Mutex<HashMap<(RegionId, Side), Weak<Registration>>>,
     /// How often the server has registered.
     keys: AtomicU64,
-    /// The address, unless it is outdated.
-    published: Mutex<Option<NixlAddress>>,
+    published: Mutex<Current>,
     /// Of the server's thread.
     mailbox: Arc<Mailbox<OfTheirs>>,
     dialers: Dialers,
     server: Arc<Agent>,
     library: Arc<Library>,
+}
+
+/// The address, unless it is outdated.
+#[derive(Default)]
+struct Current {
+    address: Option<NixlAddress>,
+    /// How often it has been outdated.
+    changes: u64,
 }
 
 struct Registered {
@@ -226,14 +233,25 @@ impl Shared {
 
     fn offers_more(&self) {
         self.keys.fetch_add(1, Ordering::AcqRel);
-        *lock(&self.published) = None;
+        self.address_changes();
+    }
+
+    /// After the change: who makes an address meanwhile does not keep it.
+    fn address_changes(&self) {
+        let mut published = lock(&self.published);
+        published.address = None;
+        published.changes += 1;
     }
 
     /// The address, made anew when registrations have changed.
     fn publish(&self) -> Result<NixlAddress, Status> {
-        if let Some(published) = &*lock(&self.published) {
-            return Ok(published.clone());
-        }
+        let changes = {
+            let published = lock(&self.published);
+            if let Some(address) = &published.address {
+                return Ok(address.clone());
+            }
+            published.changes
+        };
         // Before NIXL is asked: what is registered meanwhile may be in it, and is told again.
         let keys = self.keys.load(Ordering::Acquire);
         let offered =
@@ -246,8 +264,8 @@ impl Shared {
         }
         let address = NixlAddress::new(self.name.clone(), self.incarnation(), keys, memory, metadata);
         let mut published = lock(&self.published);
-        if keys == self.keys.load(Ordering::Acquire) {
-            *published = Some(address.clone());
+        if changes == published.changes {
+            published.address = Some(address.clone());
         }
         Ok(address)
     }
@@ -468,7 +486,7 @@ impl Transport for Nixl {
         let new = Incarnation::random();
         // Before the inbound connections are looked through: who comes later is answered with it.
         self.shared.incarnation.store(new.0, Ordering::Release);
-        *lock(&self.shared.published) = None;
+        self.shared.address_changes();
         self.end_inbound(None, Farewell::Removed);
         Some(new)
     }
@@ -585,7 +603,7 @@ impl DataPlane for Nixl {
             return Err(NixlError::StillInUse { region: id, transfers: users });
         }
         drop(registered);
-        *lock(&shared.published) = None;
+        shared.address_changes();
         Ok(())
     }
 

@@ -1,5 +1,5 @@
-//! The `Nixl` transport beside NIXL's bare C API, and what its connects cost others: `cargo bench --features nixl --bench nixl`. With
-//! `-- --check` exit status 1 when a bound is broken, with `-- --json FILE` a line for each number.
+//! The `Nixl` transport beside NIXL's bare C API, and what its connects cost others: `cargo bench --features nixl --bench nixl`.
+//! With `-- --check` exit status 1 when a bound is broken, with `-- --json FILE` a line for each number.
 //!
 //! Each part is a process of its own, as NIXL reads its environment once: `UCX_TLS` says what the bytes go over.
 

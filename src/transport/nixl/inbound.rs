@@ -1,13 +1,15 @@
-//! One connection that somebody opened to us, as the thread serves it: messages in order into the inbox, pages lent.
+//! One connection that somebody opened to us, as the thread of the agent that serves has it: messages in order into the inbox,
+//! pages lent.
 //!
 //! Whatever comes in costs its sender the connection if it may not be sent, and nobody else anything. A sender keeps to a
 //! [window](super::link::WINDOW), so what waits here for room in the inbox has a bound.
 //!
 //! # When a page that was lent is ours again
 //! NIXL's agents write to each other's memory by themselves, and nothing that the owner can call stops one. So the page is held
-//! until its borrower has said that it is over: of the page, which it keeps while it [goes on](super::standing), with a goodbye, or by opening a newer connection, which it does
-//! not before all transfers of the older one have ended. A borrower that died says nothing: its pages stay in quarantine, unless
-//! [`settle`](super::NixlBuilder::settle) says after how long they are taken back.
+//! until its borrower has said that it is over: of the page, which it keeps while it [goes on](super::standing), with a goodbye,
+//! or by opening a newer connection, which it does not before all transfers of the older one have ended. A borrower that died
+//! says nothing: its pages stay in quarantine, unless [`settle`](super::NixlBuilder::settle) says after how long they are taken
+//! back.
 
 use super::callers::Callers;
 use super::capi::Status;
@@ -90,8 +92,8 @@ struct Lent {
 }
 
 impl Drop for Inbound {
-    /// Its thread ends before those that borrow have. They may write on, whatever is taken down here: a kernel copies from process to
-    /// process. So their pages stay in quarantine.
+    /// Its thread ends before those that borrow have. They may write on, whatever is taken down here: a kernel copies from
+    /// process to process. So their pages stay in quarantine.
     fn drop(&mut self) {
         self.loans.drain().for_each(|(_, lent)| std::mem::forget(lent.held));
     }

@@ -1,4 +1,4 @@
-//! One connection that we opened, as its senders and the thread of the transport share it.
+//! One connection that we opened, as its senders and the thread of its agent share it; below, "the thread".
 //!
 //! Senders call NIXL themselves, to notify. What is here is the book they keep: how much is under way, which transfers wait for
 //! the peer's go. NIXL accepts messages for a stopped peer without limit, so the limits are here. The lock is a connection's own
@@ -38,8 +38,8 @@ pub(super) const TRANSFERS: usize = 32;
 const WAITING: usize = 16 * 1024;
 /// Pings that may be unanswered. No more are numbered: the answer to an earlier one says the same.
 const PINGS: u64 = 64;
-/// How long an end is waited for that may not wait for the peer.
-const UNDO: Duration = Duration::from_secs(1);
+/// How long an end is waited for that may not wait for the peer: the thread, which another peer's load may hold up.
+const UNDO: Duration = Duration::from_secs(5);
 
 /// One live connection to a peer. Ended by [`disconnect`](crate::Transport::disconnect), or when dropped.
 pub struct NixlConnection {

@@ -33,15 +33,15 @@
 //! There may be [several callers](NixlBuilder::agents), with some of the peers each.
 //!
 //! # Who may call what
-//! Agents are always made in NIXL's mode for several threads. **Senders** notify, on their own threads. **A connecting thread** loads
-//! the peer and says hello, **a closing thread** removes it; `register` and `deregister` run on their caller's. **Everything else
-//! is done by one thread for each agent**, `peerage-nixl`. Loading a peer takes the agent's exclusive lock for as long as NIXL connects: others'
-//! sends wait for it inside NIXL, see [limitations](crate::docs::limitations).
+//! Agents are always made in NIXL's mode for several threads. **Senders** notify, on their own threads. **A connecting thread**
+//! loads the peer and says hello, **a closing thread** removes it; `register` and `deregister` run on their caller's.
+//! **Everything else is done by one thread for each agent**, `peerage-nixl`. Loading a peer takes the agent's exclusive lock for
+//! as long as NIXL connects: others' sends wait for it inside NIXL, see [limitations](crate::docs::limitations).
 //!
 //! # How a connection ends
-//! In this order, by construction: requests (the thread drops them, proven over), then the peer, by who
-//! has its last reference, when no lease and no transfer is left. A peer that NIXL has removed by itself is removed. A transfer that does
-//! not end keeps its connection: NIXL's release and removal do not stop it, so this transport does not say
+//! In this order, by construction: requests (the agent's thread drops them, proven over), then the peer, by who has its last
+//! reference, when no lease and no transfer is left. A peer that NIXL has removed by itself is removed. A transfer that does not
+//! end keeps its connection: NIXL's release and removal do not stop it, so this transport does not say
 //! [`CLOSE_QUIESCES`](crate::Capabilities::CLOSE_QUIESCES).
 //!
 //! # How pages move
@@ -51,11 +51,11 @@
 //! `moving` and `inbound` for when pages are free again.
 //!
 //! # What it does not do
-//! **NIXL trusts its peers.** Nobody is authenticated, metadata is believed as it is, and whoever has ours may write to what is registered
-//! with the server, lent or not.
+//! **NIXL trusts its peers.** Nobody is authenticated, metadata is believed as it is, and whoever has ours may write to what is
+//! registered with the server, lent or not.
 //!
-//! A process that is stopped, or that the network swallows, raises no error: [probes](crate::Heartbeat) find it. One that is killed is
-//! noticed by the next call to it, or within moments while it owes an answer.
+//! A process that is stopped, or that the network swallows, raises no error: [probes](crate::Heartbeat) find it. One that is
+//! killed is noticed by the next call to it, or within moments while it owes an answer.
 //!
 //! Where Debian's `libucx` is installed beside NIXL's own UCX, set `UCX_MODULES=^ib`: without it the process may crash at its end,
 //! in libnl.
@@ -143,7 +143,7 @@ pub struct Nixl {
     threads: Own<Vec<JoinHandle<()>>>,
 }
 
-/// What the thread and callers share.
+/// What the threads and callers share.
 struct Shared {
     process: Process,
     name: PeerName,
@@ -599,7 +599,9 @@ impl DataPlane for Nixl {
         let all = registered.ours.iter().chain([&registered.offered]);
         let users: usize = all.map(|registration| Arc::strong_count(registration) - 1).sum();
         if users > 0 {
-            lock(&shared.registered).insert(id, registered);
+            // Somebody may have registered it anew meanwhile; what is spare is let go of without the lock.
+            let spare = lock(&shared.registered).insert(id, registered);
+            drop(spare);
             return Err(NixlError::StillInUse { region: id, transfers: users });
         }
         drop(registered);

@@ -170,6 +170,8 @@ impl Serving {
     }
 
     fn look_at_the_clock(&mut self, now: Instant) {
+        let inbound = &self.inbound;
+        self.callers.look_at_the_clock(now, |agent| inbound.values().any(|inbound| inbound.agent == *agent));
         for inbound in self.inbound.values_mut() {
             let said = inbound.look_at_the_clock(now, &self.callers);
             judge(inbound, said, &self.shared);

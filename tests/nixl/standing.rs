@@ -43,6 +43,10 @@ impl Both {
     }
 }
 
+fn is_refused(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Failed(TransferError::Refused(Refusal::NoSuchGrant | Refusal::Revoked)))
+}
+
 fn of(part: usize) -> Vec<u8> {
     (0..PART).map(|at| (at + part * 7) as u8).collect()
 }
@@ -85,12 +89,10 @@ fn what_is_outside_is_refused_also_when_the_permission_lasts() {
     });
 }
 
-/// Without a recall it would be given back only in a pause, and there is none.
-///
-/// fails if: a revoked page is not recalled, or a recalled one is used on.
+/// fails if: what was let in once goes on after the page was given back.
 #[test]
-fn a_page_that_is_written_without_a_pause_is_given_back_when_it_is_revoked() {
-    alone(a_page_that_is_written_without_a_pause_is_given_back_when_it_is_revoked, || {
+fn nothing_lands_in_a_page_that_was_given_back_by_who_wrote_it_without_a_pause() {
+    alone(nothing_lands_in_a_page_that_was_given_back_by_who_wrote_it_without_a_pause, || {
         let both = Both::new(Access::Write);
         let (over, written, refused) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
@@ -98,11 +100,9 @@ fn a_page_that_is_written_without_a_pause_is_given_back_when_it_is_revoked() {
                 let (both, over, written, refused) = (&both, &over, &written, &refused);
                 scope.spawn(move || {
                     while !over.load(Ordering::Relaxed) {
-                        let count = match both.moves(TransferKind::Write, writer) {
-                            Outcome::Done => written,
-                            Outcome::Failed(TransferError::Refused(Refusal::NoSuchGrant | Refusal::Revoked)) => refused,
-                            other => panic!("{other:?}"),
-                        };
+                        let outcome = both.moves(TransferKind::Write, writer);
+                        assert!(outcome == Outcome::Done || is_refused(&outcome), "{outcome:?}");
+                        let count = if outcome == Outcome::Done { written } else { refused };
                         count.fetch_add(1, Ordering::Relaxed);
                     }
                 });
@@ -117,6 +117,24 @@ fn a_page_that_is_written_without_a_pause_is_given_back_when_it_is_revoked() {
             assert_eq!(both.page.slice(0..PART * PARTS).unwrap().to_vec(), mark, "something landed");
         });
         assert_eq!(both.a.leaked_transfers(), 0);
+    });
+}
+
+/// Who writes on and on gives a writer no pause in which it would be idle.
+///
+/// fails if: a revoked page is not recalled, or a recalled one is used on.
+#[test]
+fn a_revoked_page_is_recalled_while_it_is_used() {
+    alone(a_revoked_page_is_recalled_while_it_is_used, || {
+        let both = Both::new(Access::Write);
+        for _ in 0..100 {
+            assert_eq!(both.moves(TransferKind::Write, 0), Outcome::Done);
+        }
+        let back = both.grant.revoke();
+        // Some get in until the recall has come.
+        let refused = (0..1_000_000).any(|_| is_refused(&both.moves(TransferKind::Write, 0)));
+        assert!(refused, "it is still let in");
+        assert!(back.wait(soon()));
     });
 }
 

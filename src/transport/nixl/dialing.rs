@@ -82,14 +82,14 @@ impl Work for Dialing {
             }
         }
         answers.into_iter().for_each(|(from, bytes)| self.answered(&from, &bytes));
-        let moves = self.look_at_transfers();
+        let (ended, moves) = self.look_at_transfers();
         let now = Instant::now();
         if now >= self.tick {
             self.tick = now + TICK;
             self.look_at_the_clock(now);
         }
         self.close(now);
-        Look::again(moved, moves)
+        Look::again(moved || ended, moves)
     }
 
     fn sleep(&self, at_most: Duration) {
@@ -170,22 +170,23 @@ impl Dialing {
         }
     }
 
-    /// Polls what runs, tells owners of pages what is over, asks for the next. Answers whether anything runs or is waited for.
-    fn look_at_transfers(&mut self) -> bool {
-        let mut any = false;
+    /// Polls what runs, tells owners of pages what is over, asks for the next. Answers whether anything has
+    /// ended, and whether anything runs or is waited for.
+    fn look_at_transfers(&mut self) -> (bool, bool) {
+        let (mut has_ended, mut any) = (false, false);
         for outbound in self.outbound.values_mut() {
             if !outbound.moving.is_empty() {
                 any = true;
                 let mut ended = Ended::default();
                 let (link, remote) = (outbound.link.clone(), outbound.remote.clone());
                 let way = Way { link: &link, remote: &remote, dialer: &self.dialer, shared: &self.shared };
-                outbound.moving.poll(&way, &mut ended);
+                has_ended |= outbound.moving.poll(&way, &mut ended);
                 take_in(outbound, ended);
             }
             tell(outbound, &self.dialer, &self.shared);
             any |= outbound.link.waits_for_the_peer() || outbound.link.has_standing() || outbound.dial.is_some();
         }
-        any
+        (has_ended, any)
     }
 
     fn look_at_the_clock(&mut self, now: Instant) {

@@ -125,12 +125,14 @@ impl Moving {
         self.0.push(run);
     }
 
-    /// Asks NIXL of each how far it is.
-    pub(super) fn poll(&mut self, way: &Way<'_>, ended: &mut Ended) {
+    /// Asks NIXL of each how far it is. Answers whether one has ended.
+    pub(super) fn poll(&mut self, way: &Way<'_>, ended: &mut Ended) -> bool {
+        let before = self.0.len();
         for mut run in std::mem::take(&mut self.0) {
             let progress = run.request.poll();
             self.0.extend(run.look(progress, way, ended));
         }
+        self.0.len() < before
     }
 
     /// What runs is left to itself, with all that it may touch. Answers how many there were.

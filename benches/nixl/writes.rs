@@ -23,6 +23,7 @@ pub(crate) fn measure(pairs: usize) -> Result<(), Box<dyn Error>> {
     let peer = table.insert("served", served.address.clone())?;
     peer.wait_ready(Instant::now() + Duration::from_secs(10))?;
     let local = Region::zeroed(DEPTH * MIB);
+    local.slice(0..DEPTH * MIB)?.write(0, &vec![7; DEPTH * MIB])?;
     table.register(&local)?;
     bare.load(&served.address);
     for (len, writes) in [(64 << 10, 4000), (MIB, 600)] {

@@ -82,14 +82,14 @@ impl Work for Dialing {
             }
         }
         answers.into_iter().for_each(|(from, bytes)| self.answered(&from, &bytes));
-        let (ended, moves) = self.look_at_transfers();
+        let (ended, moves, waits) = self.look_at_transfers();
         let now = Instant::now();
         if now >= self.tick {
             self.tick = now + TICK;
             self.look_at_the_clock(now);
         }
         self.close(now);
-        Look::again(moved || ended, moves)
+        Look::Again { moved: moved || ended, moves, waits }
     }
 
     fn sleep(&self, at_most: Duration) {
@@ -170,13 +170,12 @@ impl Dialing {
         }
     }
 
-    /// Polls what runs, tells owners of pages what is over, asks for the next. Answers whether anything has
-    /// ended, and whether anything runs or is waited for.
-    fn look_at_transfers(&mut self) -> (bool, bool) {
-        let (mut has_ended, mut any) = (false, false);
+    /// Polls what runs, tells owners of pages what is over, asks for the next. Answers whether anything has ended, whether anything
+    /// runs, and whether anything runs or is waited for.
+    fn look_at_transfers(&mut self) -> (bool, bool, bool) {
+        let (mut has_ended, mut moves, mut waits) = (false, false, false);
         for outbound in self.outbound.values_mut() {
             if !outbound.moving.is_empty() {
-                any = true;
                 let mut ended = Ended::default();
                 let (link, remote) = (outbound.link.clone(), outbound.remote.clone());
                 let way = Way { link: &link, remote: &remote, dialer: &self.dialer, shared: &self.shared };
@@ -184,9 +183,10 @@ impl Dialing {
                 take_in(outbound, ended);
             }
             tell(outbound, &self.dialer, &self.shared);
-            any |= outbound.link.waits_for_the_peer() || outbound.link.has_standing() || outbound.dial.is_some();
+            moves |= !outbound.moving.is_empty();
+            waits |= moves || outbound.link.waits_for_the_peer() || outbound.dial.is_some();
         }
-        (has_ended, any)
+        (has_ended, moves, waits)
     }
 
     fn look_at_the_clock(&mut self, now: Instant) {

@@ -429,11 +429,6 @@ impl Link {
         self.book().waits()
     }
 
-    /// Whether a page of the peer's is to be given back before long.
-    pub(super) fn has_standing(&self) -> bool {
-        !self.book().standing.is_empty()
-    }
-
     /// Whether the peer owes us anything: then its death must be noticed here, as nobody else may call. Who finds the window full
     /// calls nothing.
     pub(super) fn is_owed(&self) -> bool {

@@ -52,7 +52,7 @@ impl Work for Serving {
             let said = inbound.recall(&self.callers);
             judge(inbound, said, &self.shared);
         }
-        Look::again(moved, lends)
+        Look::Again { moved, moves: false, waits: lends }
     }
 
     fn sleep(&self, at_most: Duration) {

@@ -461,7 +461,7 @@ impl Loan {
     }
 
     /// The part, for a native library that its borrower accesses it through.
-    #[cfg(feature = "ucx")]
+    #[cfg(any(feature = "ucx", feature = "nixl"))]
     pub(crate) fn part(&self) -> &Slice {
         &self.part
     }

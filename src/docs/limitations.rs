@@ -50,6 +50,26 @@
 //!   of them is in it. The transport's thread is kept out from there on; libucs of UCX 1.13.1 has a thread of its own, which may
 //!   still be hit, once in some thousands.
 //!
+//! - **`Nixl` trusts its peers.** NIXL authenticates nobody and believes the metadata in an address as it is; whoever has ours may
+//!   write to all that is registered, lent or not. Take addresses only from who you trust.
+//! - **`Nixl` is told of no death.** NIXL says that a connection broke to who calls next. A killed peer is found by the next
+//!   message or transfer, by a sign of life that is asked for after 0.1 to 2 s while it owes an answer, or by a
+//!   [heartbeat](crate::Builder::heartbeat). Its C API folds most errors into one, so what an error means is inferred
+//!   (module `transport::nixl`, `error`). That a dialer of ours has died is found by what we say to it now and then: every 0.5 s when it
+//!   has just fallen silent, every 30 s at last.
+//! - **Pages that `Nixl` has lent to a process that died stay in quarantine** unless its builder says by `settle` after how long
+//!   nothing more can land: NIXL says of nothing that it is over there. A transfer of ours to a peer that is stopped is never
+//!   let go of either: NIXL goes on sending from a page after it has released its transfer, measured.
+//! - **A `Nixl` connects as slowly as NIXL does, for all peers of one agent.** An agent has one lock, and holds it while it loads a
+//!   peer: a few milliseconds where the peer answers, as long as the operating system tries where the network swallows. Sends, and
+//!   the agent's thread, wait for it. With several agents (`NixlBuilder::agents`) only the peers that share
+//!   one do. Those who connect to us have one agent together.
+//! - **NIXL keeps a descriptor for each connection** that was made and removed, on both sides, until the other process ends, and one
+//!   for each load that failed until the agent ends (1.5.1). `Nixl` makes one load for each generation on each side and adds none
+//!   of its own; backoff is what bounds them.
+//! - **Only memory of this process is registered with `Nixl`**: descriptors carry a kind and a device to NIXL and to peers, but a
+//!   [`Region`](crate::Region) is ordinary memory, so none of a GPU's can be registered yet.
+//!
 //! # About what is in use
 //!
 //! - **A forgotten lease** (`mem::forget`) keeps its connection open for ever and, on a transport without `OVERLAP`, its peer

@@ -70,6 +70,10 @@ nixl *args:
 ucx-bench *args:
     ci/ucx_bench.sh {{args}}
 
+# The `Nixl` transport against NIXL's bare C API; writes its section of BENCHMARKS.md.
+nixl-benchmarks *args:
+    ci/nixl_bench.sh {{args}}
+
 # Cost of a lease against what one would use instead.
 bench:
     cargo bench --bench lease

@@ -1,94 +1,66 @@
-//! Writes through a table over `Nixl`, beside the same writes by NIXL's bare C API, to the same memory of the same process.
+//! The `Nixl` transport beside NIXL's bare C API, and what its connects cost others: `cargo bench --features nixl --bench nixl`.
+//! With `-- --check` exit status 1 when a bound is broken, with `-- --json FILE` a line for each number.
 //!
-//! `cargo bench --features nixl --bench nixl`. Pairs alternate; what is printed are medians, and the median of the pairs' ratios.
+//! Each part is a process of its own, as NIXL reads its environment once: `UCX_TLS` says what the bytes go over.
 
 mod bare;
+mod lease;
+#[path = "../common/lines.rs"]
+mod lines;
+#[path = "../common/median.rs"]
+mod median;
+mod process;
 mod served;
+mod slow;
+mod writes;
 
-use bare::Bare;
-use peerage::transport::nixl::Nixl;
-use peerage::{Lease, Outcome, PeerTable, Region, RemoteSlice, Transfer};
-use served::Served;
-use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use lines::Lines;
+use median::median;
+use process::Part;
+use serde_json::json;
+use std::error::Error;
+use std::process::ExitCode;
 
-const PAIRS: usize = 21;
-/// Writes that are under way at once.
-const DEPTH: usize = 16;
+/// Pairs of a comparison, which alternate, and rounds of everything else.
+const ROUNDS: usize = 21;
 const MIB: usize = 1 << 20;
+/// In the bare API's.
+const WRITES: f64 = 0.97;
+/// Nanoseconds.
+const LEASE: f64 = 60.0;
+const AGENTS: [usize; 2] = [1, 4];
 
-fn main() {
-    if std::env::args().any(|arg| arg == served::ROLE) {
-        return served::serve();
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    if process::is_a_part()? {
+        return Ok(ExitCode::SUCCESS);
     }
-    let nixl = match Nixl::builder().name("here".try_into().unwrap()).build() {
-        Ok(nixl) => nixl,
-        Err(error) => return println!("SKIPPED: {error}"),
-    };
-    let bare = Bare::new(nixl.library(), DEPTH * MIB);
-    let served = Served::start();
-    let table = PeerTable::builder(nixl).build().unwrap();
-    let peer = table.insert("served", served.address.clone()).unwrap();
-    peer.wait_ready(Instant::now() + Duration::from_secs(10)).unwrap();
-    let local = Region::zeroed(DEPTH * MIB);
-    table.register(&local).unwrap();
-    bare.load(&served.address);
-
-    println!(
-        "| write of | through the table, MiB/s | bare, MiB/s | ratio, median of {PAIRS} pairs | one alone: table, us | bare, us |"
-    );
-    println!("|---|---|---|---|---|---|");
-    for (len, writes) in [(64 << 10, 4000), (MIB, 600)] {
-        let rate = |took: Duration| (writes * len) as f64 / MIB as f64 / took.as_secs_f64();
-        let (mut ours, mut theirs, mut ratios) = (vec![], vec![], vec![]);
-        for pair in 0..PAIRS {
-            let ours_now = || rate(by_table(&peer.lease().unwrap(), &local, &served.grants, len, writes, DEPTH));
-            let theirs_now = || rate(bare.write(len, writes, DEPTH));
-            let (one, other) = if pair % 2 == 0 {
-                let one = ours_now();
-                (one, theirs_now())
-            } else {
-                let other = theirs_now();
-                (ours_now(), other)
-            };
-            ours.push(one);
-            theirs.push(other);
-            ratios.push(one / other);
+    let mut lines = Lines::of("nixl")?;
+    let rounds = (ROUNDS / lines.hurry).to_string();
+    for tls in ["tcp", "default"] {
+        for [kib, ours, bare, ratio] in Part::new(&["writes", &rounds], tls).numbers()? {
+            let case = format!("writes of {kib} KiB, UCX_TLS {tls}");
+            println!("{case}: {ours:.0} MiB/s, bare {bare:.0}");
+            lines.put(&case, json!({ "unit": "MiB/s", "value": ours, "bare": bare, "ratio": ratio }))?;
+            lines.bound(&format!("{case}, in the bare API's"), Some(ratio), WRITES..)?;
         }
-        let alone = |took: Duration| took.as_secs_f64() * 1e6 / 200.0;
-        let ours_alone = alone(by_table(&peer.lease().unwrap(), &local, &served.grants, len, 200, 1));
-        let theirs_alone = alone(bare.write(len, 200, 1));
-        let [ours, theirs, ratio] = [ours, theirs, ratios].map(median);
-        println!("| {} KiB | {ours:.0} | {theirs:.0} | {ratio:.2} | {ours_alone:.0} | {theirs_alone:.0} |", len >> 10);
     }
-}
-
-fn by_table(
-    lease: &Lease<Nixl>,
-    local: &Region,
-    grants: &[RemoteSlice],
-    len: usize,
-    writes: usize,
-    depth: usize,
-) -> Duration {
-    let start = Instant::now();
-    let mut running = VecDeque::<Transfer>::new();
-    let finish = |transfer: Transfer| {
-        assert_eq!(transfer.wait(Instant::now() + Duration::from_secs(30)), Some(Outcome::Done));
-    };
-    for nth in 0..writes {
-        if running.len() == depth {
-            finish(running.pop_front().unwrap());
-        }
-        let at = nth % depth;
-        let page = RemoteSlice { len: len as u64, ..grants[at] };
-        running.push_back(lease.write(&local.slice(at * MIB..at * MIB + len).unwrap(), page).unwrap());
+    let leases: Vec<[f64; 1]> = Part::new(&["lease", &rounds], "default").numbers()?;
+    let lease = median(leases.into_iter().map(|[nanoseconds]| nanoseconds));
+    lines.bound("lease and leave, ns of the thread's CPU time", lease, ..=LEASE)?;
+    for agents in AGENTS {
+        let runs = Part::new(&["slow", &agents.to_string()], "tcp").numbers()?;
+        let middle = |at: usize| median(runs.iter().map(|run: &[f64; 4]| run[at]));
+        let (Some(sends), Some(connects)) = (middle(0), middle(1)) else { return Err("no run".into()) };
+        let (Some(late), Some(longest)) = (middle(2), middle(3)) else { return Err("no run".into()) };
+        let case = format!("sends to a peer while another connects again and again, {agents} agents");
+        println!(
+            "{case}: {sends} sends, {connects} connects, {:.3} % later than 1 ms, longest {longest:.0} us",
+            100.0 * late
+        );
+        lines.put(
+            &case,
+            json!({ "agents": agents, "sends": sends, "connects": connects, "value": late, "longest_us": longest }),
+        )?;
     }
-    running.into_iter().for_each(finish);
-    start.elapsed()
-}
-
-fn median(mut numbers: Vec<f64>) -> f64 {
-    numbers.sort_by(f64::total_cmp);
-    numbers[numbers.len() / 2]
+    Ok(lines.end())
 }

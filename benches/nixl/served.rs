@@ -1,12 +1,16 @@
 //! The process that is written to.
 
-use crate::{DEPTH, MIB};
+use crate::MIB;
+use crate::process::Part;
+use crate::writes::DEPTH;
 use peerage::transport::nixl::{Nixl, NixlAddress};
 use peerage::{Access, DataPlane, Region, RemoteSlice};
+use std::error::Error;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-pub(crate) const ROLE: &str = "--serve";
+/// Whom it lends its pages to.
+pub(crate) const BORROWER: &str = "here";
 
 pub(crate) struct Served {
     child: Child,
@@ -15,14 +19,15 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    pub(crate) fn start() -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        let mut child = command.arg(ROLE).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut next = || from_hex(&lines.next().unwrap().unwrap());
-        let address = NixlAddress::from_bytes(&next()).unwrap();
-        let grants = (0..DEPTH).map(|_| RemoteSlice::from_bytes(&next().try_into().unwrap())).collect();
-        Served { child, address, grants }
+    pub(crate) fn start(name: &str) -> Result<Self, Box<dyn Error>> {
+        let mut command = Part::of_this(&["serve", name]).0;
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut lines = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
+        let mut next = || from_hex(&lines.next().ok_or("it has ended")??);
+        let address = NixlAddress::from_bytes(&next()?)?;
+        let mut grant = || Ok(RemoteSlice::from_bytes(&next()?.try_into().map_err(|_| "no grant")?));
+        let grants = (0..DEPTH).map(|_| grant()).collect::<Result<_, Box<dyn Error>>>()?;
+        Ok(Served { child, address, grants })
     }
 }
 
@@ -33,25 +38,27 @@ impl Drop for Served {
     }
 }
 
-pub(crate) fn serve() {
-    let nixl = Nixl::builder().name("served".try_into().unwrap()).build().unwrap();
+pub(crate) fn serve(name: &str) -> Result<(), Box<dyn Error>> {
+    let nixl = Nixl::named(name.try_into()?)?;
     let region = Region::zeroed(DEPTH * MIB);
-    nixl.register(&region).unwrap();
-    println!("{}", to_hex(&nixl.local_address().unwrap().to_bytes()));
-    let lend = |at: usize| {
-        let page = region.slice(at * MIB..(at + 1) * MIB).unwrap();
-        nixl.grants().lend(&"here".try_into().unwrap(), &page, Access::Write)
-    };
-    let grants: Vec<_> = (0..DEPTH).map(lend).collect();
+    nixl.register(&region)?;
+    println!("{}", to_hex(&nixl.local_address()?.to_bytes()));
+    let borrower = BORROWER.try_into()?;
+    let mut grants = Vec::new();
+    for at in 0..DEPTH {
+        grants.push(nixl.grants().lend(&borrower, &region.slice(at * MIB..(at + 1) * MIB)?, Access::Write));
+    }
     grants.iter().for_each(|grant| println!("{}", to_hex(&grant.remote().to_bytes())));
     // Until whoever started it is gone.
-    let _ = std::io::stdin().read(&mut [0]);
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
 }
 
 fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn from_hex(text: &str) -> Vec<u8> {
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+fn from_hex(text: &str) -> Result<Vec<u8>, Box<dyn Error>> {
+    let byte = |at| Ok(u8::from_str_radix(text.get(at..at + 2).ok_or("half a byte")?, 16)?);
+    (0..text.len()).step_by(2).map(byte).collect()
 }

@@ -1,6 +1,6 @@
 //! The end of the process. A native library takes itself down in `exit`, while other threads run, and aborts the process if it is
-//! called then. libucp 1.13.1: `ucp_worker.c`, "failed to modify … event handler". NIXL 1.5.1: `ucs_async_remove_handler`, in one of
-//! ten processes that ended just as their last transport was dropped on another thread.
+//! called then. libucp 1.13.1: `ucp_worker.c`, "failed to modify … event handler". NIXL 1.5.1: `ucs_async_remove_handler`, in one
+//! of ten processes that ended just as their last transport was dropped on another thread.
 //!
 //! `exit` runs what was registered last first, and our handler is registered once the library is loaded. From there on it keeps
 //! whoever goes through a [`Door`] out, and waits until those that are inside have come out: the time of a call. Senders go through

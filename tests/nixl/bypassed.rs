@@ -1,6 +1,6 @@
-//! What one does without a table: look whether the peer is there, add it if it is not, use it. **Not sound, which is what it shows**:
-//! threads meet in NIXL's calls, with an agent that is in NIXL's default mode. No note below can say more than what holds apart
-//! from that.
+//! What one does without a table: look whether the peer is there, add it if it is not, use it. **Not sound, which is what it
+//! shows**: threads meet in NIXL's calls, with an agent that is in NIXL's default mode. No note below can say more than what
+//! holds apart from that.
 
 #[path = "../../src/transport/nixl/capi.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -125,7 +125,8 @@ impl Naive {
     }
 }
 
-pub(crate) fn run(address: &NixlAddress, end: Instant, pause: &mut dyn FnMut(), done: &Done) {
+/// Until the first moment, and to the second where it has not done much by then.
+pub(crate) fn run(address: &NixlAddress, (end, latest): (Instant, Instant), pause: &mut dyn FnMut(), done: &Done) {
     let (naive, present, over) = (Naive::new(address), AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for worker in 0..WORKERS {
@@ -143,7 +144,7 @@ pub(crate) fn run(address: &NixlAddress, end: Instant, pause: &mut dyn FnMut(), 
                 }
             });
         }
-        while Instant::now() < end {
+        while Instant::now() < end || (!done.is_load() && Instant::now() < latest) {
             pause();
             done.removes.fetch_add(naive.remove().into(), Ordering::Relaxed);
             present.store(false, Ordering::Relaxed);

@@ -33,7 +33,7 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    fn is_load(&self) -> bool {
+    pub(crate) fn is_load(&self) -> bool {
         let more = |count: &AtomicU64, than: u64| count.load(Ordering::Relaxed) > than;
         more(&self.adds, 20) && more(&self.removes, 20) && more(&self.sends, 1000) && more(&self.writes, 20)
     }
@@ -101,7 +101,7 @@ fn child_of_the_crash_test() {
     };
     let (served, done, end) = (Served::start(), Done::default(), Instant::now() + seconds());
     if mode == "bypassed" {
-        bypassed::run(&served.address, end, &mut pause, &done);
+        bypassed::run(&served.address, (end, soon()), &mut pause, &done);
     } else {
         with_the_table(served, end, &mut pause, &done);
     }

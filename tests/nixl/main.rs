@@ -13,4 +13,5 @@ mod pages;
 mod processes;
 mod reported;
 mod resources;
+mod standing;
 mod support;

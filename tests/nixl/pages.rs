@@ -1,7 +1,10 @@
 //! Pages that are written and read, here and between processes.
 
 use crate::support::*;
-use peerage::{Access, DataPlane, Outcome, Phase, Post, Region, TransferKind};
+use peerage::{Access, DataPlane, Liveness, Outcome, Phase, Post, Region, TransferKind};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 fn pattern(seed: usize) -> Vec<u8> {
     (0..PAGE).map(|at| (at * 31 + at / 251 + seed) as u8).collect()
@@ -107,5 +110,84 @@ fn a_transfer_with_a_killed_peer_ends_and_breaks_the_connection() {
         }
         assert_eq!(table.transport().leaked_transfers(), 0);
         assert!(table.shutdown(soon()).wait().unwrap().is_clean());
+    });
+}
+
+/// fails if: an address that was made while memory was deregistered is kept.
+#[test]
+fn an_address_is_not_kept_that_offers_memory_which_was_deregistered_meanwhile() {
+    alone(an_address_is_not_kept_that_offers_memory_which_was_deregistered_meanwhile, || {
+        // Many, as an address with many takes longer to make.
+        let (nixl, rest): (_, Vec<_>) = (nixl("a"), (0..400).map(|_| Region::zeroed(4096)).collect());
+        rest.iter().for_each(|region| nixl.register(region).unwrap());
+        let over = AtomicBool::new(false);
+        let kept = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    nixl.local_address().unwrap();
+                }
+            });
+            let kept = (0..500).find(|_| {
+                let region = Region::zeroed(4096);
+                nixl.register(&region).unwrap();
+                nixl.deregister(&region).unwrap();
+                // What it has begun to make by now is made.
+                std::thread::sleep(Duration::from_millis(3));
+                nixl.local_address().unwrap().memory().len() > rest.len()
+            });
+            over.store(true, Ordering::Relaxed);
+            kept
+        });
+        assert_eq!(kept, None, "in which round");
+    });
+}
+
+/// What NIXL copies from process to process asks nobody here.
+///
+/// fails if: the thread gives back what it has lent when it ends.
+#[test]
+fn a_page_that_is_written_is_not_given_back_when_its_transport_is_dropped() {
+    alone(a_page_that_is_written_is_not_given_back_when_its_transport_is_dropped, || {
+        const LARGE: usize = 128 << 20;
+        let (a, b) = (nixl("a"), nixl("b"));
+        let connection = dial(&a, &b);
+        let (local, page) = (Region::zeroed(LARGE), Region::zeroed(LARGE));
+        a.register(&local).unwrap();
+        b.register(&page).unwrap();
+        // The last byte of each part: a look must be quick.
+        let parts: Vec<_> = (0..LARGE).step_by(PAGE).map(|at| at + PAGE - 1..at + PAGE).collect();
+        parts.iter().for_each(|part| local.slice(part.clone()).unwrap().write(0, &[7]).unwrap());
+        let is_written = |part: &Range<usize>| page.slice(part.clone()).unwrap().to_vec() == [7];
+        let written = || parts.iter().filter(|part| is_written(part)).count();
+        let grant = b.grants().lend(&name("a"), &page.slice(0..LARGE).unwrap(), Access::Write);
+        let (post, transfer) = Post::standalone(TransferKind::Write, local.slice(0..LARGE).unwrap(), grant.remote());
+        a.post(&connection, post).unwrap();
+        eventually("it begins", || is_written(&parts[0]));
+        drop(b);
+        let given_back = grant.revoke().wait(Instant::now() + Duration::from_millis(1));
+        let before = written();
+        println!("given back: {given_back}, {before} parts of {} were written", parts.len());
+        assert!(!given_back || before == parts.len(), "what is given back is written on");
+        drop((a, connection));
+        assert_ne!(transfer.wait(soon()), None);
+    });
+}
+
+/// fails if: where many signs of life are owed, none is asked for any more.
+#[test]
+fn a_killed_peer_is_found_also_when_it_has_owed_many_answers() {
+    alone(a_killed_peer_is_found_also_when_it_has_owed_many_answers, || {
+        let (here, mut served) = (nixl("here"), Served::start());
+        let page = served.lends(Access::Write);
+        let connection = try_dial(&here, &served.address).unwrap();
+        served.stop();
+        for _ in 0..100 {
+            assert_eq!(probe(&here, &connection, Duration::from_millis(1)), Liveness::Dead);
+        }
+        let local = Region::zeroed(PAGE);
+        let (post, transfer) = Post::standalone(TransferKind::Write, local.slice(0..PAGE).unwrap(), page);
+        here.post(&connection, post).unwrap();
+        served.kill();
+        assert!(matches!(transfer.wait(soon()), Some(Outcome::Failed(_))));
     });
 }

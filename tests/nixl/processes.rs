@@ -1,8 +1,8 @@
 //! Tables, and a peer in another process that is killed, restarted and stopped.
 
 use crate::support::*;
-use peerage::{Liveness, Phase, ProbeContext, Transport};
-use rustix::process::{Pid, Signal, kill_process};
+use peerage::transport::nixl::NixlError;
+use peerage::{ConnectContext, Liveness, Phase, Transport};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -67,21 +67,33 @@ fn a_stopped_peer_raises_no_error_and_a_probe_finds_it() {
     alone(a_stopped_peer_raises_no_error_and_a_probe_finds_it, || {
         let (here, served) = (nixl("here"), Served::start());
         let connection = try_dial(&here, &served.address).unwrap();
-        let probe = |limit| {
-            let cx = ProbeContext { name: name("served"), generation: generation(), deadline: Instant::now() + limit };
-            here.probe(&cx, &connection)
-        };
+        let probe = |limit| probe(&here, &connection, limit);
         assert_eq!(probe(LONG), Liveness::Alive);
-        let pid = Pid::from_child(&served.child);
-        kill_process(pid, Signal::STOP).unwrap();
-        // Each of its threads stops when it hears of it.
-        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
-            std::fs::read_to_string(task.unwrap().path().join("stat")).is_ok_and(|stat| stat.contains(") T "))
-        };
-        let tasks = format!("/proc/{}/task", served.child.id());
-        eventually("it is stopped", || std::fs::read_dir(&tasks).unwrap().all(is_stopped));
+        served.stop();
         assert_eq!(probe(Duration::from_millis(500)), Liveness::Dead);
-        kill_process(pid, Signal::CONT).unwrap();
+        served.go_on();
         assert_eq!(probe(LONG), Liveness::Alive, "it was only stopped");
+    });
+}
+
+/// Nothing is noticed without a call, and who has said hello only waits.
+///
+/// fails if: a peer that owes the answer to a hello is not asked for a sign of life.
+#[test]
+fn a_connect_ends_when_its_peer_is_killed_before_it_answers() {
+    alone(a_connect_ends_when_its_peer_is_killed_before_it_answers, || {
+        let (here, mut served) = (nixl("here"), Served::start());
+        served.stop();
+        let (to, deadline) = (served.address.clone(), Instant::now() + 100 * LONG);
+        let cx = ConnectContext::standalone(to.name().clone(), generation(), deadline);
+        std::thread::scope(|scope| {
+            let dial = scope.spawn(|| here.connect(&cx, &to).map(drop));
+            // It loads the peer and says hello meanwhile; the death of one that is not loaded yet ends it also.
+            std::thread::sleep(Duration::from_millis(500));
+            served.kill();
+            eventually("it ends", || dial.is_finished());
+            let failed = dial.join().unwrap().unwrap_err();
+            assert!(matches!(failed, NixlError::Broken { .. } | NixlError::Unreachable { .. }), "{failed:?}");
+        });
     });
 }

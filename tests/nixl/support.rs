@@ -2,9 +2,10 @@
 
 use peerage::transport::nixl::{Nixl, NixlAddress, NixlBuildError, NixlConnection, NixlError, NixlLibraryError};
 use peerage::{
-    Access, Backoff, CloseContext, CloseReason, Closed, ConnectContext, DataPlane, Generation, Peer, PeerName,
-    PeerTable, ReadyError, Region, RemoteSlice, Transport,
+    Access, Backoff, CloseContext, CloseReason, Closed, ConnectContext, DataPlane, Generation, Liveness, Peer,
+    PeerName, PeerTable, ProbeContext, ReadyError, Region, RemoteSlice, Transport,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +47,11 @@ pub(crate) fn dial(from: &Nixl, to: &Nixl) -> NixlConnection {
 pub(crate) fn disconnect(from: &Nixl, connection: NixlConnection, why: CloseReason) {
     let cx = CloseContext { name: name("peer"), generation: Generation(0), deadline: soon() };
     assert!(matches!(from.disconnect(&cx, connection, why), Closed::Released));
+}
+
+pub(crate) fn probe(from: &Nixl, connection: &NixlConnection, limit: Duration) -> Liveness {
+    let cx = ProbeContext { name: name("peer"), generation: generation(), deadline: Instant::now() + limit };
+    from.probe(&cx, connection)
 }
 
 /// A table whose backoff does not hold a test up.
@@ -170,6 +176,20 @@ impl Served {
     pub(crate) fn lends(&mut self, access: Access) -> RemoteSlice {
         let how = if access == Access::Write { "write" } else { "read" };
         RemoteSlice::from_bytes(&from_hex(&self.asked(how)).try_into().unwrap())
+    }
+
+    /// Each of its threads, when it hears of it.
+    pub(crate) fn stop(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
+        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            std::fs::read_to_string(task.unwrap().path().join("stat")).is_ok_and(|stat| stat.contains(") T "))
+        };
+        let tasks = format!("/proc/{}/task", self.child.id());
+        eventually("it is stopped", || std::fs::read_dir(&tasks).unwrap().all(is_stopped));
+    }
+
+    pub(crate) fn go_on(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
     }
 
     pub(crate) fn kill(&mut self) {

@@ -22,9 +22,9 @@ pub(super) const MAX_METADATA: usize = 16 << 20;
 const MAX_REGIONS: usize = 64 * 1024;
 const REGION: usize = 36;
 
-/// Where a `Nixl` peer is, as it was when [`Nixl::local_address`](super::Nixl::local_address) made it. It names one boot of the peer:
-/// after its restart, or when NIXL's metadata is another, [`update`](crate::PeerTable::update) the peer to its new one. Clones share
-/// it.
+/// Where a `Nixl` peer is, as it was when [`Nixl::local_address`](super::Nixl::local_address) made it. It names one boot of the
+/// peer: after its restart, or when NIXL's metadata is another, [`update`](crate::PeerTable::update) the peer to its new one.
+/// Clones share it.
 ///
 /// Publish [`to_bytes`](Self::to_bytes) where peers look; they read it with [`from_bytes`](Self::from_bytes).
 #[derive(Clone, PartialEq, Eq)]

@@ -79,8 +79,8 @@ impl NixlBuilder {
         self
     }
 
-    /// Where NIXL's `libnixl_capi.so` is, or the folder that it is in. Default: where `PEERAGE_NIXL_LIB` says, else where the loader or a Python
-    /// environment has it.
+    /// Where NIXL's `libnixl_capi.so` is, or the folder that it is in. Default: where `PEERAGE_NIXL_LIB` says, else where the
+    /// loader or a Python environment has it.
     pub fn library(mut self, path: impl Into<PathBuf>) -> Self {
         self.library = Some(path.into());
         self
@@ -99,9 +99,9 @@ impl NixlBuilder {
     }
 
     /// Whether NIXL has threads of its own, two, that move what peers do to us. Without them the transport's thread does, which
-    /// looks every half millisecond when it is idle, and every 50 us while a page is lent to a peer that accesses it. With them it is
-    /// woken for each message beside ours and takes UCX's lock against it: on two cores, writes of 64 KiB went at a third of the
-    /// rate. Default: no.
+    /// looks every half millisecond when it is idle, and every 50 us while a page is lent to a peer that accesses it. With them
+    /// it is woken for each message beside ours and takes UCX's lock against it: on two cores, writes of 64 KiB went at a third
+    /// of the rate. Default: no.
     pub fn progress_thread(mut self, progress: bool) -> Self {
         self.progress_thread = progress;
         self
@@ -139,9 +139,10 @@ impl NixlBuilder {
         self
     }
 
-    /// After how long pages that were lent to a peer that has died are taken back. Nothing proves that nothing more lands in
-    /// them: NIXL says that a connection broke, not that its peer can't write, and what the network or a socket still holds may
-    /// come. With a time, you say that all of that is over by then. Default: never, they stay in quarantine.
+    /// After how long pages are taken back whose borrower has not given them back at the end of its connection: it has died, was
+    /// cut off, or did not leave in time. Nothing proves that nothing more lands in them: NIXL says that a connection broke, not
+    /// that its peer can't write; what the network or a socket still holds may come, and a peer that is stopped may go on. With
+    /// a time, you say that all of that is over by then. Default: never, they stay in quarantine.
     pub fn settle(mut self, after: Duration) -> Self {
         self.settings.settle = Some(after);
         self
@@ -153,7 +154,7 @@ impl NixlBuilder {
         self
     }
 
-    /// Loads NIXL if this process has not done so, makes its agents and starts the thread. May block.
+    /// Loads NIXL if this process has not done so, makes its agents and starts their threads. May block.
     ///
     /// # Errors
     /// [`NixlBuildError::Library`]: NIXL is not installed; the error says where it was looked for. Others say which setting NIXL

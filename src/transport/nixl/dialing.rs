@@ -7,8 +7,9 @@ use super::dialers::Dialer;
 use super::error::NixlError;
 use super::link::{Dial, Link, remove};
 use super::mailbox::{Ending, OfOurs};
-use super::message::{Answer, Farewell, Go, Head, Kind, encode_transfers};
-use super::moving::{Ended, Moving};
+use super::message::{Answer, Farewell, Go, Head, Kind, decode_transfer, encode_transfers};
+use super::moving::{Ended, Moving, Permission, Run, Way};
+use super::native::{Memory, MemoryKind};
 use super::remote::Remote;
 use super::thread::{Look, TICK, Work};
 use crate::grant::Refusal;
@@ -38,8 +39,6 @@ struct Outbound {
     keys: u64,
     /// Accesses that are over, for the owner of the pages.
     over: Vec<TransferId>,
-    /// Transfers may have their turn.
-    turns: bool,
     /// Its user has no more use for it, and a goodbye is waited for until then.
     leaving: Option<Instant>,
     /// The peer was told that it ends.
@@ -75,6 +74,7 @@ impl Work for Dialing {
                 OfOurs::Dial(dial) => self.dial(*dial),
                 OfOurs::Close(link, ending) => self.leave(&link, ending),
                 OfOurs::Waits => {}
+                OfOurs::Runs(link, run) => self.take_over(&link, run),
                 OfOurs::Stop => {
                     self.stop();
                     return Look::Last;
@@ -82,14 +82,14 @@ impl Work for Dialing {
             }
         }
         answers.into_iter().for_each(|(from, bytes)| self.answered(&from, &bytes));
-        let moves = self.look_at_transfers();
+        let (ended, moves, waits) = self.look_at_transfers();
         let now = Instant::now();
         if now >= self.tick {
             self.tick = now + TICK;
             self.look_at_the_clock(now);
         }
         self.close(now);
-        Look::again(moved, moves)
+        Look::Again { moved: moved || ended, moves, waits }
     }
 
     fn sleep(&self, at_most: Duration) {
@@ -112,7 +112,6 @@ impl Dialing {
             parked: Vec::new(),
             keys,
             over: Vec::new(),
-            turns: false,
             leaving: None,
             told: false,
             ask: (Instant::now() + ASK_AGAIN.0, ASK_AGAIN.0),
@@ -141,8 +140,7 @@ impl Dialing {
             Kind::Still => {}
             Kind::Refused => {
                 let refusal = body.first().and_then(|code| Refusal::from_code(*code)).unwrap_or(Refusal::NoSuchGrant);
-                outbound.turns = true;
-                if let Some(post) = link.answered(TransferId(head.number), false) {
+                if let Some(post) = link.refused(TransferId(head.number)) {
                     post.completion.complete(Outcome::Failed(TransferError::Refused(refusal)));
                 }
             }
@@ -155,6 +153,13 @@ impl Dialing {
                 }
                 goes.into_iter().for_each(|go| go_on(outbound, go, &self.dialer, &self.shared));
             }
+            Kind::Recall => {
+                let mut rest = body;
+                while !rest.is_empty() {
+                    let Some(ask) = decode_transfer(&mut rest) else { return fail(outbound, link.misbehaved()) };
+                    link.recalled(ask);
+                }
+            }
             Kind::Goodbye => {
                 let farewell = Farewell::from_code(head.number);
                 let (peer, address) = (link.peer.clone(), link.address.clone());
@@ -165,26 +170,30 @@ impl Dialing {
         }
     }
 
-    /// Polls what runs, tells owners of pages what is over, asks for the next. Answers whether anything runs or is waited for.
-    fn look_at_transfers(&mut self) -> bool {
-        let mut any = false;
+    /// Polls what runs, tells owners of pages what is over, asks for the next. Answers whether anything has ended, whether anything
+    /// runs, and whether anything runs or is waited for.
+    fn look_at_transfers(&mut self) -> (bool, bool, bool) {
+        let (mut has_ended, mut moves, mut waits) = (false, false, false);
         for outbound in self.outbound.values_mut() {
             if !outbound.moving.is_empty() {
-                any = true;
                 let mut ended = Ended::default();
-                outbound.moving.poll(&outbound.link, &outbound.remote, &self.dialer, &mut ended);
+                let (link, remote) = (outbound.link.clone(), outbound.remote.clone());
+                let way = Way { link: &link, remote: &remote, dialer: &self.dialer, shared: &self.shared };
+                has_ended |= outbound.moving.poll(&way, &mut ended);
                 take_in(outbound, ended);
             }
-            tell(outbound);
-            any |= outbound.link.waits_for_the_peer() || outbound.dial.is_some();
+            tell(outbound, &self.dialer, &self.shared);
+            moves |= !outbound.moving.is_empty();
+            waits |= moves || outbound.link.waits_for_the_peer() || outbound.dial.is_some();
         }
-        any
+        (has_ended, moves, waits)
     }
 
     fn look_at_the_clock(&mut self, now: Instant) {
         for outbound in self.outbound.values_mut() {
             let (at, pause) = outbound.ask;
-            if now >= at && outbound.leaving.is_none() && outbound.link.is_owed() {
+            let is_owed = outbound.dial.is_some() || outbound.link.is_owed();
+            if now >= at && outbound.leaving.is_none() && is_owed {
                 let pause = (2 * pause).min(ASK_AGAIN.1);
                 outbound.ask = (now + pause, pause);
                 if let Err(status) = outbound.link.ping(&outbound.remote) {
@@ -194,6 +203,14 @@ impl Dialing {
             }
         }
         lock(&self.dialer.graveyard).dig_up();
+    }
+
+    fn take_over(&mut self, link: &Arc<Link>, run: Run) {
+        let key = (link.peer.clone(), link.generation);
+        match self.outbound.get_mut(&key).filter(|outbound| Arc::ptr_eq(&outbound.link, link)) {
+            Some(outbound) => outbound.moving.take_over(run),
+            None => run.leak(&self.dialer),
+        }
     }
 
     /// Its user has given it back, or gives up the wait for it.
@@ -207,9 +224,9 @@ impl Dialing {
         let now = Instant::now();
         if let Ending::Goodbye(farewell) = ending
             && was_open
-            && outbound.moving.is_empty()
+            && !link.is_running()
         {
-            tell(outbound);
+            tell(outbound, &self.dialer, &self.shared);
             outbound.told = outbound.say(Kind::Goodbye, farewell as u64, &link.last_sequence().to_le_bytes()).is_ok();
             if outbound.told {
                 outbound.leaving = Some(now + LINGER);
@@ -225,7 +242,7 @@ impl Dialing {
     /// Ends what has nothing more to wait for.
     fn close(&mut self, now: Instant) {
         let is_over =
-            |outbound: &Outbound| outbound.leaving.is_some_and(|until| until <= now) && outbound.moving.is_empty();
+            |outbound: &Outbound| outbound.leaving.is_some_and(|until| until <= now) && !outbound.link.is_running();
         for (_, outbound) in self.outbound.extract_if(|_, outbound| is_over(outbound)) {
             if !outbound.told {
                 // NIXL tells a peer of no removal. Of what was sent it may take what it has by now.
@@ -247,9 +264,9 @@ impl Dialing {
             match outbound.dial.take() {
                 Some(dial) => drop(dial.send(Err(gone))),
                 None => {
-                    tell(&mut outbound);
+                    tell(&mut outbound, &self.dialer, &self.shared);
                     let was_open = link.end(Some(Arc::new(gone)));
-                    if was_open && outbound.moving.is_empty() {
+                    if was_open && !link.is_running() {
                         let last = link.last_sequence().to_le_bytes();
                         let _ = outbound.say(Kind::Goodbye, Farewell::Shutdown as u64, &last);
                     }
@@ -281,8 +298,14 @@ fn go_on(outbound: &mut Outbound, mut go: Go, dialer: &Dialer, shared: &Shared) 
         return outbound.parked.push(go);
     }
     let link = outbound.link.clone();
-    let ended = match link.answered(go.transfer, true) {
-        Some(post) => outbound.moving.begin(post, &go, &link, &outbound.remote, dialer, shared),
+    let ended = match link.allowed(&go) {
+        Some((post, permission)) => {
+            let Go { kind, device, address, .. } = go;
+            let (kind, address) = (MemoryKind(kind), address as usize);
+            let there = Memory { kind, address, len: post.local.len(), device };
+            let way = Way { link: &link, remote: &outbound.remote, dialer, shared };
+            outbound.moving.begin(post, there, permission, &way)
+        }
         // It was given up meanwhile, and nothing was moved.
         None => Ended { over: vec![go.transfer], broken: None },
     };
@@ -290,7 +313,6 @@ fn go_on(outbound: &mut Outbound, mut go: Go, dialer: &Dialer, shared: &Shared) 
 }
 
 fn take_in(outbound: &mut Outbound, Ended { mut over, broken }: Ended) {
-    outbound.turns |= !over.is_empty();
     outbound.over.append(&mut over);
     if let Some(error) = broken {
         fail(outbound, error);
@@ -298,14 +320,19 @@ fn take_in(outbound: &mut Outbound, Ended { mut over, broken }: Ended) {
 }
 
 /// Tells the owner of pages what we no longer access, and goes on with the next: a message each, for all of a round.
-fn tell(outbound: &mut Outbound) {
-    let over = std::mem::take(&mut outbound.over);
-    let mut said = if over.is_empty() { Ok(()) } else { outbound.say(Kind::Over, 0, &encode_transfers(&over)) };
-    if said.is_ok() && std::mem::take(&mut outbound.turns) {
-        let asks = outbound.link.turns();
-        if !asks.is_empty() {
-            said = outbound.say(Kind::Ask, 0, &asks);
-        }
+fn tell(outbound: &mut Outbound, dialer: &Dialer, shared: &Shared) {
+    let (link, remote) = (outbound.link.clone(), outbound.remote.clone());
+    let mut due = link.due(Instant::now());
+    for (post, there) in due.begin {
+        let permission = Permission::Standing(post.remote.grant);
+        let way = Way { link: &link, remote: &remote, dialer, shared };
+        let ended = outbound.moving.begin(post, there, permission, &way);
+        take_in(outbound, ended);
+    }
+    due.over.append(&mut outbound.over);
+    let mut said = if due.over.is_empty() { Ok(()) } else { outbound.say(Kind::Over, 0, &encode_transfers(&due.over)) };
+    if said.is_ok() && !due.asks.is_empty() {
+        said = outbound.say(Kind::Ask, 0, &due.asks);
     }
     if let Err(error) = said {
         fail_if_broken(outbound, error);

@@ -108,7 +108,8 @@ pub enum NixlError {
         #[source]
         status: Status,
     },
-    /// NIXL can't read the metadata in the address, or has no backend for it. Do both sides run the same NIXL, with the same backend?
+    /// NIXL can't read the metadata in the address, or has no backend for it. Do both sides run the same NIXL, with the same
+    /// backend?
     #[error("peer \"{peer}\": NIXL does not take the metadata in {address}")]
     BadMetadata {
         /// The peer.

@@ -1,21 +1,24 @@
-//! One connection that somebody opened to us, as the thread serves it: messages in order into the inbox, pages lent.
+//! One connection that somebody opened to us, as the thread of the agent that serves has it: messages in order into the inbox,
+//! pages lent.
 //!
 //! Whatever comes in costs its sender the connection if it may not be sent, and nobody else anything. A sender keeps to a
 //! [window](super::link::WINDOW), so what waits here for room in the inbox has a bound.
 //!
 //! # When a page that was lent is ours again
 //! NIXL's agents write to each other's memory by themselves, and nothing that the owner can call stops one. So the page is held
-//! until its borrower has said that it is over: of the transfer, with a goodbye, or by opening a newer connection, which it does
-//! not before all transfers of the older one have ended. A borrower that died says nothing: its pages stay in quarantine, unless
-//! [`settle`](super::NixlBuilder::settle) says after how long they are taken back.
+//! until its borrower has said that it is over: of the page, which it keeps while it [goes on](super::standing), with a goodbye,
+//! or by opening a newer connection, which it does not before all transfers of the older one have ended. A borrower that died
+//! says nothing: its pages stay in quarantine, unless [`settle`](super::NixlBuilder::settle) says after how long they are taken
+//! back.
 
 use super::callers::Callers;
 use super::capi::Status;
 use super::link::{TAKEN_EVERY, TRANSFERS, WINDOW};
 use super::mailbox::{Mailbox, OfTheirs};
-use super::message::{Ask, Farewell, Go, Head, Kind, decode_transfer};
+use super::message::{Ask, Farewell, Go, Head, Kind, decode_transfer, encode_transfers};
 use super::native::Registration;
 use super::registry::InboundKey;
+use super::standing;
 use super::{Counts, Shared};
 use crate::grant::{Access, HeldLoan, Loan, Refusal};
 use crate::inbox::{Notification, Source};
@@ -29,7 +32,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 /// The most pages that one connection may access at once: twice what our own side does, as the end of an access is told late.
-const LOANS: usize = 2 * TRANSFERS;
+const LOANS: usize = 2 * (TRANSFERS + standing::MOST);
 /// How often a silent dialer is told that we are here: whether that can be sent says whether it is. Twice as rarely each time.
 const STILL: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
@@ -82,8 +85,18 @@ pub(super) struct Inbound {
 /// In the order in which it ends: the registration is let go before the page counts as quiesced.
 struct Lent {
     _registration: Arc<Registration>,
-    _held: HeldLoan,
-    _loan: Loan,
+    held: HeldLoan,
+    loan: Loan,
+    /// Its borrower was told that its owner wants it back.
+    is_recalled: bool,
+}
+
+impl Drop for Inbound {
+    /// Its thread ends before those that borrow have. They may write on, whatever is taken down here: a kernel copies from
+    /// process to process. So their pages stay in quarantine.
+    fn drop(&mut self) {
+        self.loans.drain().for_each(|(_, lent)| std::mem::forget(lent.held));
+    }
 }
 
 impl Inbound {
@@ -270,9 +283,20 @@ impl Inbound {
         } else {
             Vec::new()
         };
-        self.loans.insert(transfer, Lent { _registration: registration, _held: held, _loan: loan });
         let (address, device) = (memory.address as u64, memory.device);
-        Ok(Go { transfer, keys, kind: memory.kind.0, device, address, metadata })
+        let (from, to) = (loan.page().offset() as u64, (loan.page().offset() + loan.page().len()) as u64);
+        self.loans.insert(transfer, Lent { _registration: registration, held, loan, is_recalled: false });
+        Ok(Go { transfer, keys, kind: memory.kind.0, device, address, from, to, metadata })
+    }
+
+    /// Tells the borrower which of its pages their owner wants back.
+    pub(super) fn recall(&mut self, callers: &Callers) -> Result<(), Unusable> {
+        if self.is_over {
+            return Ok(());
+        }
+        let wanted = self.loans.iter_mut().filter(|(_, lent)| !lent.is_recalled && lent.loan.is_revoked());
+        let wanted: Vec<_> = wanted.map(|(transfer, lent)| (*transfer, lent.is_recalled = true).0).collect();
+        if wanted.is_empty() { Ok(()) } else { self.say(Kind::Recall, 0, &encode_transfers(&wanted), callers) }
     }
 
     /// Says goodbye; it ends when its dialer has left, or when the time is over.

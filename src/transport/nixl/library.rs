@@ -82,7 +82,8 @@ impl fmt::Debug for Library {
 }
 
 impl Library {
-    /// The library at `named`, or where `PEERAGE_NIXL_LIB` says, or the first that is found. Waits for another thread that loads it.
+    /// The library at `named`, or where `PEERAGE_NIXL_LIB` says, or the first that is found. Waits for another thread that
+    /// loads it.
     pub(super) fn load(named: Option<&Path>) -> Result<Arc<Self>, NixlLibraryError> {
         static LOADED: Mutex<Option<Arc<Library>>> = Mutex::new(None);
         let mut loaded = lock(&LOADED);

@@ -1,15 +1,19 @@
-//! One connection that we opened, as its senders and the thread of the transport share it.
+//! One connection that we opened, as its senders and the thread of its agent share it; below, "the thread".
 //!
 //! Senders call NIXL themselves, to notify. What is here is the book they keep: how much is under way, which transfers wait for
 //! the peer's go. NIXL accepts messages for a stopped peer without limit, so the limits are here. The lock is a connection's own
 //! and held over no call of NIXL.
 
+use super::Shared;
 use super::address::NixlAddress;
 use super::capi::Status;
 use super::error::NixlError;
 use super::mailbox::{Ending, Mailbox, OfOurs};
-use super::message::{Answer, Ask, Farewell, Head, Kind};
+use super::message::{Answer, Ask, Farewell, Go, Head, Kind};
+use super::moving::{Begun, Permission, Way, begin_here};
+use super::native::Memory;
 use super::remote::Remote;
+use super::standing::Standing;
 use crate::clock::Clock;
 use crate::error::UsedAfterFork;
 use crate::fork::Process;
@@ -32,10 +36,10 @@ pub(super) const TAKEN_EVERY: (usize, usize) = (WINDOW.0 / 8, WINDOW.1 / 8);
 pub(super) const TRANSFERS: usize = 32;
 /// Those that may wait for their turn.
 const WAITING: usize = 16 * 1024;
-/// Pings that may be unanswered. More are not sent: the answer to an earlier one says the same.
+/// Pings that may be unanswered. No more are numbered: the answer to an earlier one says the same.
 const PINGS: u64 = 64;
-/// How long an end is waited for that may not wait for the peer.
-const UNDO: Duration = Duration::from_secs(1);
+/// How long an end is waited for that may not wait for the peer: the thread, which another peer's load may hold up.
+const UNDO: Duration = Duration::from_secs(5);
 
 /// One live connection to a peer. Ended by [`disconnect`](crate::Transport::disconnect), or when dropped.
 pub struct NixlConnection {
@@ -96,11 +100,26 @@ impl NixlConnection {
         Err(error)
     }
 
-    pub(super) fn post(&self, post: Post) -> Result<(), NixlError> {
+    /// Begins it, where a permission for its page lasts; else asks for one.
+    pub(super) fn post(&self, mut post: Post, shared: &Shared) -> Result<(), NixlError> {
         let (remote, link) = (self.remote()?, &self.link);
         let (local, there) = (post.local.len() as u64, post.remote.len);
         if local != there {
             return Err(NixlError::Length { peer: link.peer.clone(), local, remote: there });
+        }
+        if let Some(there) = link.stands(&post)? {
+            let dialer = shared.dialers.of(&link.peer);
+            match begin_here(post, there, &Way { link, remote, dialer, shared }) {
+                Begun::Ended => return Ok(()),
+                Begun::Runs(run) => {
+                    self.mailbox.put(OfOurs::Runs(link.clone(), run));
+                    return Ok(());
+                }
+                Begun::Not(back) => {
+                    link.ran(Permission::Standing(back.remote.grant));
+                    post = back;
+                }
+            }
         }
         let (id, ask) = (post.id, ask_of(&post));
         let mut book = link.open_book()?;
@@ -258,6 +277,7 @@ struct Book {
     given_up: HashSet<TransferId>,
     /// How many read or write.
     running: usize,
+    standing: Standing,
     /// Who waits for a sign of life.
     probes: Vec<Probe>,
     probed: u64,
@@ -267,6 +287,16 @@ struct Book {
     over: Option<Option<Arc<NixlError>>>,
     /// The thread has nothing of it any more.
     done: bool,
+}
+
+/// What the thread has to do for a connection.
+#[derive(Default)]
+pub(super) struct Due {
+    /// To ask for, in one message.
+    pub(super) asks: Vec<u8>,
+    pub(super) begin: Vec<(Post, Memory)>,
+    /// To give back, by what asked for it.
+    pub(super) over: Vec<TransferId>,
 }
 
 struct Probe {
@@ -330,9 +360,13 @@ impl Link {
         }
     }
 
-    /// Asks for a sign of life, unless so many are asked for that one more would not matter. `Err`: it can't be asked.
+    /// Asks for a sign of life; by the last number once more where enough are unanswered, as only a call finds a death. `Err`: it
+    /// can't be asked.
     pub(super) fn ping(&self, remote: &Remote) -> Result<(), Status> {
-        let Some(nonce) = self.book().next_ping() else { return Ok(()) };
+        let nonce = {
+            let mut book = self.book();
+            book.next_ping().unwrap_or(book.pings)
+        };
         remote.notify(&Head::new(Kind::Ping, self.generation, nonce).with(&[]))
     }
 
@@ -403,31 +437,73 @@ impl Link {
         book.waits() || is_untaken && book.over.is_none()
     }
 
-    /// The peer lets it read or write, or refuses. `None`: it was given up.
-    pub(super) fn answered(&self, transfer: TransferId, runs: bool) -> Option<Post> {
+    /// The peer refuses it. `None`: it was given up.
+    pub(super) fn refused(&self, transfer: TransferId) -> Option<Post> {
         let mut book = self.book();
         book.given_up.remove(&transfer);
-        let post = book.asked.remove(&transfer)?;
-        book.running += usize::from(runs);
-        Some(post)
+        book.asked.remove(&transfer)
+    }
+
+    /// The peer lets it read or write, once or from here on. `None`: it was given up.
+    pub(super) fn allowed(&self, go: &Go) -> Option<(Post, Permission)> {
+        let mut book = self.book();
+        book.given_up.remove(&go.transfer);
+        let post = book.asked.remove(&go.transfer)?;
+        book.running += 1;
+        let lasts = book.over.is_none() && book.standing.open(&post.remote, go);
+        let permission = if lasts { Permission::Standing(post.remote.grant) } else { Permission::Own };
+        Some((post, permission))
+    }
+
+    /// Where its page is, if it may be begun at once. It counts as one that runs from here on.
+    fn stands(&self, post: &Post) -> Result<Option<Memory>, NixlError> {
+        let mut book = self.open_book()?;
+        if post.local.is_empty() || !book.has_turn() || !book.waiting.is_empty() {
+            return Ok(None);
+        }
+        let there = book.standing.enter(&post.remote);
+        book.running += usize::from(there.is_some());
+        Ok(there)
     }
 
     /// One that ran has ended.
-    pub(super) fn ran(&self) {
-        self.book().running -= 1;
+    pub(super) fn ran(&self, permission: Permission) {
+        let mut book = self.book();
+        book.running -= 1;
+        if let Permission::Standing(grant) = permission {
+            book.standing.leave(grant);
+        }
     }
 
-    /// The transfers whose turn it is, for one message.
-    pub(super) fn turns(&self) -> Vec<u8> {
-        let (mut book, mut asks) = (self.book(), Vec::new());
+    /// Whether one reads or writes, here or on its way to the thread.
+    pub(super) fn is_running(&self) -> bool {
+        self.book().running > 0
+    }
+
+    /// The peer wants its page back.
+    pub(super) fn recalled(&self, ask: TransferId) {
+        self.book().standing.recall(ask);
+    }
+
+    /// What is due: transfers whose turn it is, and pages that go back.
+    pub(super) fn due(&self, now: Instant) -> Due {
+        let (mut book, mut due) = (self.book(), Due::default());
         while book.over.is_none()
             && book.has_turn()
             && let Some(post) = book.waiting.pop_front()
         {
-            ask_of(&post).encode(&mut asks);
-            book.asked.insert(post.id, post);
+            if !post.local.is_empty()
+                && let Some(there) = book.standing.enter(&post.remote)
+            {
+                book.running += 1;
+                due.begin.push((post, there));
+            } else {
+                ask_of(&post).encode(&mut due.asks);
+                book.asked.insert(post.id, post);
+            }
         }
-        asks
+        due.over = book.standing.returns(now);
+        due
     }
 
     /// Nothing more is taken. Transfers of which nothing was sent end; what runs goes on. Answers whether this was the first end.

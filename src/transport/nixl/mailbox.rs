@@ -2,6 +2,7 @@
 
 use super::link::{Dial, Link};
 use super::message::Farewell;
+use super::moving::Run;
 use super::registry::InboundKey;
 use crate::sync::lock;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -15,6 +16,8 @@ pub(super) enum OfOurs {
     Close(Arc<Link>, Ending),
     /// A transfer was asked for: there is something to wait for.
     Waits,
+    /// A transfer was begun: it is to be seen to.
+    Runs(Arc<Link>, Run),
     /// The transport is dropped.
     Stop,
 }

@@ -10,7 +10,9 @@
 //!   ping, pong  nonce                                          dialer → acceptor, acceptor → dialer
 //!   still                                                      acceptor → dialer: nothing; that it can be sent says that it lives
 //!   ask                       (access 1 | transfer 8 | page 40)…       dialer → acceptor: asks for access
-//!   go                        (transfer 8 | keys 8 | kind 4 | device 8 | address 8 | length 4 | metadata)…  acceptor → dialer
+//!   go                        (transfer 8 | keys 8 | kind 4 | device 8 | address 8 | page from 8, to 8 | length 4 | metadata)…
+//!                                                              acceptor → dialer: it may access the page until it says over
+//!   recall                    (transfer 8)…                    acceptor → dialer: it shall say over as soon as it can
 //!   refused  transfer         code 1                           acceptor → dialer
 //!   over                      (transfer 8)…                    dialer → acceptor: it reads and writes there no more
 //!   goodbye  code             last sequence 8, from a dialer   either way: no new message or ask follows; 0: nor is one waited for
@@ -41,9 +43,10 @@ pub(super) enum Kind {
     Bye = 12,
     Still = 13,
     Skip = 14,
+    Recall = 15,
 }
 
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 15] = [
     Kind::Hello,
     Kind::Answer,
     Kind::Notify,
@@ -58,6 +61,7 @@ const KINDS: [Kind; 14] = [
     Kind::Bye,
     Kind::Still,
     Kind::Skip,
+    Kind::Recall,
 ];
 
 /// What every message begins with.
@@ -242,6 +246,9 @@ pub(super) struct Go {
     pub(super) kind: u32,
     pub(super) device: u64,
     pub(super) address: u64,
+    /// The whole page that was lent, by where it begins and ends in its region.
+    pub(super) from: u64,
+    pub(super) to: u64,
     /// All of them; empty if they were told before.
     pub(super) metadata: Vec<u8>,
 }
@@ -252,7 +259,9 @@ impl Go {
         into.extend_from_slice(&self.keys.to_le_bytes());
         into.extend_from_slice(&self.kind.to_le_bytes());
         into.extend_from_slice(&self.device.to_le_bytes());
-        into.extend_from_slice(&self.address.to_le_bytes());
+        for number in [self.address, self.from, self.to] {
+            into.extend_from_slice(&number.to_le_bytes());
+        }
         into.extend_from_slice(&(self.metadata.len() as u32).to_le_bytes());
         into.extend_from_slice(&self.metadata);
     }
@@ -262,14 +271,15 @@ impl Go {
         let (transfer, keys) = (TransferId(number(bytes)?), number(bytes)?);
         let kind = u32::from_le_bytes(take(bytes)?);
         let (device, address) = (number(bytes)?, number(bytes)?);
+        let (from, to) = (number(bytes)?, number(bytes)?);
         let len = u32::from_le_bytes(take(bytes)?) as usize;
         let (metadata, rest) = bytes.split_at_checked(len)?;
         *bytes = rest;
-        Some(Go { transfer, keys, kind, device, address, metadata: metadata.to_vec() })
+        Some(Go { transfer, keys, kind, device, address, from, to, metadata: metadata.to_vec() })
     }
 }
 
-/// For over.
+/// For over and recall.
 pub(super) fn encode_transfers(transfers: &[TransferId]) -> Vec<u8> {
     transfers.iter().flat_map(|transfer| transfer.0.to_le_bytes()).collect()
 }
@@ -301,7 +311,7 @@ mod tests {
         }
         let bytes = Head::new(Kind::Bye, Generation(1), 1).with(&[]);
         assert_eq!(Head::split(&bytes[..17]), None);
-        for (version, kind) in [(VERSION, 0), (VERSION, 15), (VERSION, 255), (0, 1), (VERSION + 1, 1)] {
+        for (version, kind) in [(VERSION, 0), (VERSION, 16), (VERSION, 255), (0, 1), (VERSION + 1, 1)] {
             assert_eq!(Head::split(&[&[version, kind], &bytes[2..]].concat()), None);
         }
     }
@@ -344,6 +354,8 @@ mod tests {
             kind: 1,
             device: 7,
             address: u64::MAX - 1,
+            from: 3,
+            to: 5,
             metadata: metadata.to_vec(),
         };
         let goes = [with(b"keys"), with(&[])];

@@ -17,6 +17,7 @@
 //! | `serving` | the thread of the agent that serves: who is let in, what they say |
 //! | `link` | one connection that we opened, as its senders see it |
 //! | `moving` | its transfers |
+//! | `standing` | permissions that last |
 //! | `inbound` | one connection that somebody opened to us |
 //! | `callers` | how those are answered |
 //! | `registry` | the inbound connections, for those who ask |
@@ -32,27 +33,29 @@
 //! There may be [several callers](NixlBuilder::agents), with some of the peers each.
 //!
 //! # Who may call what
-//! Agents are always made in NIXL's mode for several threads. **Senders** notify, on their own threads. **A connecting thread** loads
-//! the peer and says hello, **a closing thread** removes it; `register` and `deregister` run on their caller's. **Everything else
-//! is done by one thread for each agent**, `peerage-nixl`. Loading a peer takes the agent's exclusive lock for as long as NIXL connects: others'
-//! sends wait for it inside NIXL, see [limitations](crate::docs::limitations).
+//! Agents are always made in NIXL's mode for several threads. **Senders** notify, on their own threads. **A connecting thread**
+//! loads the peer and says hello, **a closing thread** removes it; `register` and `deregister` run on their caller's.
+//! **Everything else is done by one thread for each agent**, `peerage-nixl`. Loading a peer takes the agent's exclusive lock for
+//! as long as NIXL connects: others' sends wait for it inside NIXL, see [limitations](crate::docs::limitations).
 //!
 //! # How a connection ends
-//! In this order, by construction: requests (the thread drops them, proven over), then the peer, by who
-//! has its last reference, when no lease and no transfer is left. A peer that NIXL has removed by itself is removed. A transfer that does
-//! not end keeps its connection: NIXL's release and removal do not stop it, so this transport does not say
+//! In this order, by construction: requests (the agent's thread drops them, proven over), then the peer, by who has its last
+//! reference, when no lease and no transfer is left. A peer that NIXL has removed by itself is removed. A transfer that does not
+//! end keeps its connection: NIXL's release and removal do not stop it, so this transport does not say
 //! [`CLOSE_QUIESCES`](crate::Capabilities::CLOSE_QUIESCES).
 //!
 //! # How pages move
 //! Whoever wants to read or write one asks its owner, who holds it under its grant and answers where it is. Then NIXL moves it by
-//! itself, and the owner is told when that is over. See `moving` and `inbound` for when pages are free again.
+//! itself. The permission lasts while it is used: further parts of the page are moved without a word, on the thread that wants it.
+//! It goes back within moments when nothing has used it, and at once when its owner revokes the grant. See `standing`,
+//! `moving` and `inbound` for when pages are free again.
 //!
 //! # What it does not do
-//! **NIXL trusts its peers.** Nobody is authenticated, metadata is believed as it is, and whoever has ours may write to what is registered
-//! with the server, lent or not.
+//! **NIXL trusts its peers.** Nobody is authenticated, metadata is believed as it is, and whoever has ours may write to what is
+//! registered with the server, lent or not.
 //!
-//! A process that is stopped, or that the network swallows, raises no error: [probes](crate::Heartbeat) find it. One that is killed is
-//! noticed by the next call to it, or within moments while it owes an answer.
+//! A process that is stopped, or that the network swallows, raises no error: [probes](crate::Heartbeat) find it. One that is
+//! killed is noticed by the next call to it, or within moments while it owes an answer.
 //!
 //! Where Debian's `libucx` is installed beside NIXL's own UCX, set `UCX_MODULES=^ib`: without it the process may crash at its end,
 //! in libnl.
@@ -75,6 +78,7 @@ mod registry;
 mod remote;
 mod request;
 mod serving;
+mod standing;
 mod thread;
 
 #[cfg(all(test, not(peerage_loom)))]
@@ -139,7 +143,7 @@ pub struct Nixl {
     threads: Own<Vec<JoinHandle<()>>>,
 }
 
-/// What the thread and callers share.
+/// What the threads and callers share.
 struct Shared {
     process: Process,
     name: PeerName,
@@ -155,13 +159,20 @@ struct Shared {
     momentary: Mutex<HashMap<(RegionId, Side), Weak<Registration>>>,
     /// How often the server has registered.
     keys: AtomicU64,
-    /// The address, unless it is outdated.
-    published: Mutex<Option<NixlAddress>>,
+    published: Mutex<Current>,
     /// Of the server's thread.
     mailbox: Arc<Mailbox<OfTheirs>>,
     dialers: Dialers,
     server: Arc<Agent>,
     library: Arc<Library>,
+}
+
+/// The address, unless it is outdated.
+#[derive(Default)]
+struct Current {
+    address: Option<NixlAddress>,
+    /// How often it has been outdated.
+    changes: u64,
 }
 
 struct Registered {
@@ -222,14 +233,25 @@ impl Shared {
 
     fn offers_more(&self) {
         self.keys.fetch_add(1, Ordering::AcqRel);
-        *lock(&self.published) = None;
+        self.address_changes();
+    }
+
+    /// After the change: who makes an address meanwhile does not keep it.
+    fn address_changes(&self) {
+        let mut published = lock(&self.published);
+        published.address = None;
+        published.changes += 1;
     }
 
     /// The address, made anew when registrations have changed.
     fn publish(&self) -> Result<NixlAddress, Status> {
-        if let Some(published) = &*lock(&self.published) {
-            return Ok(published.clone());
-        }
+        let changes = {
+            let published = lock(&self.published);
+            if let Some(address) = &published.address {
+                return Ok(address.clone());
+            }
+            published.changes
+        };
         // Before NIXL is asked: what is registered meanwhile may be in it, and is told again.
         let keys = self.keys.load(Ordering::Acquire);
         let offered =
@@ -242,8 +264,8 @@ impl Shared {
         }
         let address = NixlAddress::new(self.name.clone(), self.incarnation(), keys, memory, metadata);
         let mut published = lock(&self.published);
-        if keys == self.keys.load(Ordering::Acquire) {
-            *published = Some(address.clone());
+        if changes == published.changes {
+            published.address = Some(address.clone());
         }
         Ok(address)
     }
@@ -464,7 +486,7 @@ impl Transport for Nixl {
         let new = Incarnation::random();
         // Before the inbound connections are looked through: who comes later is answered with it.
         self.shared.incarnation.store(new.0, Ordering::Release);
-        *lock(&self.shared.published) = None;
+        self.shared.address_changes();
         self.end_inbound(None, Farewell::Removed);
         Some(new)
     }
@@ -577,16 +599,18 @@ impl DataPlane for Nixl {
         let all = registered.ours.iter().chain([&registered.offered]);
         let users: usize = all.map(|registration| Arc::strong_count(registration) - 1).sum();
         if users > 0 {
-            lock(&shared.registered).insert(id, registered);
+            // Somebody may have registered it anew meanwhile; what is spare is let go of without the lock.
+            let spare = lock(&shared.registered).insert(id, registered);
+            drop(spare);
             return Err(NixlError::StillInUse { region: id, transfers: users });
         }
         drop(registered);
-        *lock(&shared.published) = None;
+        shared.address_changes();
         Ok(())
     }
 
     fn post(&self, connection: &NixlConnection, post: Post) -> Result<(), NixlError> {
-        connection.post(post)
+        connection.post(post, &self.shared)
     }
 
     /// Only what the peer has not let begin: NIXL can't call a read or a write back.

@@ -5,7 +5,8 @@
 //! An agent is made in NIXL's mode for several threads ([`THREAD_SYNC_RW`]), so every call here may come from any thread. NIXL
 //! takes a lock of its own around each: shared for what moves data (notify, make, post, poll and release a transfer),
 //! exclusive for all else (load and remove a peer, register, metadata, taking notifications). Loading
-//! a peer connects it and holds the lock for that long, so other peers' sends wait inside NIXL. Nothing here adds a lock around a call.
+//! a peer connects it and holds the lock for that long, so other peers' sends wait inside NIXL. Nothing here adds a lock around
+//! a call.
 //!
 //! # What keeps what alive
 //! A transfer holds its registrations; a registration, a transfer and
@@ -275,7 +276,8 @@ impl NotificationMap<'_> {
             // SAFETY: the index is in the map, as it must be.
             Status::check(unsafe { (api.notif_map_get_agent_at)(map, sender, &mut name) })?;
             let mut count = 0;
-            // SAFETY: the name is the map's own. It is not found if the sender's has a 0 in it: nobody can get at its messages then.
+            // SAFETY: the name is the map's own. It is not found if the sender's has a 0 in it: nobody can get at its messages
+            // then.
             if unsafe { (api.notif_map_get_notifs_size)(map, name, &mut count) } != Status::SUCCESS.0 {
                 continue;
             }

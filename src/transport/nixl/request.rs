@@ -1,10 +1,10 @@
 //! One transfer, from being made to the proof that it has ended.
 //!
-//! NIXL's own release of a transfer that is under way is no cancellation. It says success, and goes on to send from our page: measured
-//! over TCP with 1.5.1, a page that was written again after the release arrived at a peer that had been stopped, nearly all
-//! of it new bytes; also where the peer had been removed before the release. So here a transfer is released when it was
-//! never posted or is done, which is proof, and [`abandon`](Request::abandon)ed otherwise, which gives back what must be kept.
-//! Removing the peer is no proof, and nor is an error: a transfer of several pieces fails with its first.
+//! NIXL's own release of a transfer that is under way is no cancellation. It says success, and goes on to send from our page:
+//! measured over TCP with 1.5.1, a page that was written again after the release arrived at a peer that had been stopped, nearly
+//! all of it new bytes; also where the peer had been removed before the release. So here a transfer is released when it was never
+//! posted or is done, which is proof, and [`abandon`](Request::abandon)ed otherwise, which gives back what must be kept. Removing
+//! the peer is no proof, and nor is an error: a transfer of several pieces fails with its first.
 //!
 //! NIXL notes a transfer's status in it under its *shared* lock, so two threads must not ask for it at once: whatever calls NIXL
 //! takes `&mut self`.
@@ -91,8 +91,8 @@ impl Request {
         self.told(Status(status))
     }
 
-    /// How far it is; one that was never posted is as good as done. After an error ask no more: NIXL repeats it. [`NOT_FOUND`](Status::NOT_FOUND): the peer was removed
-    /// meanwhile, and nobody knows.
+    /// How far it is; one that was never posted is as good as done. After an error ask no more: NIXL repeats it.
+    /// [`NOT_FOUND`](Status::NOT_FOUND): the peer was removed meanwhile, and nobody knows.
     pub(super) fn poll(&mut self) -> Result<Progress, Status> {
         if self.quiet {
             return Ok(Progress::Done);
@@ -118,7 +118,8 @@ impl Request {
     }
 
     /// Has NIXL let go of it, whatever is under way. `Ok`: the handle is gone, and **its bytes may still move**, so what it held is
-    /// given back, to be kept until none can. `Err`: NIXL did not let go of it, and it is whole. Nothing here tells when that is; the end of the peer's process does.
+    /// given back, to be kept until none can. `Err`: NIXL did not let go of it, and it is whole. Nothing here tells when that
+    /// is; the end of the peer's process does.
     pub(super) fn abandon(mut self) -> Result<Held, Request> {
         if self.let_go().is_err() {
             return Err(self);

@@ -46,8 +46,13 @@ impl Work for Serving {
             self.look_at_the_clock(now);
         }
         self.close();
-        let lends = self.inbound.values().any(|inbound| !inbound.is_over && inbound.lent() > 0);
-        Look::again(moved, lends)
+        let mut lends = false;
+        for inbound in self.inbound.values_mut().filter(|inbound| !inbound.is_over && inbound.lent() > 0) {
+            lends = true;
+            let said = inbound.recall(&self.callers);
+            judge(inbound, said, &self.shared);
+        }
+        Look::Again { moved, moves: false, waits: lends }
     }
 
     fn sleep(&self, at_most: Duration) {
@@ -165,6 +170,8 @@ impl Serving {
     }
 
     fn look_at_the_clock(&mut self, now: Instant) {
+        let inbound = &self.inbound;
+        self.callers.look_at_the_clock(now, |agent| inbound.values().any(|inbound| inbound.agent == *agent));
         for inbound in self.inbound.values_mut() {
             let said = inbound.look_at_the_clock(now, &self.callers);
             judge(inbound, said, &self.shared);

@@ -1,8 +1,9 @@
 //! The native layer on the real library. Without it, these tests say that they are skipped.
 //!
-//! Each runs in a process of its own: NIXL is then never in a process with Debian's UCX for InfiniBand, which crashes at its end, and
-//! threads, descriptors and what is loaded belong to one test. Nothing is timed.
+//! Each runs in a process of its own: NIXL is then never in a process with Debian's UCX for InfiniBand, which crashes at its end,
+//! and threads, descriptors and what is loaded belong to one test. Nothing is timed.
 
+use super::callers::{Callers, KEPT};
 use super::capi::Status;
 use super::library::{Library, NixlLibraryError};
 use super::native::{Agent, Memory, MemoryKind, NotMade, Registration};
@@ -197,6 +198,22 @@ fn a_name_is_loaded_once_and_removal_may_come_second() {
 }
 
 #[test]
+fn who_has_called_is_kept_while_it_has_a_connection_and_for_some_time() {
+    alone("who_has_called_is_kept_while_it_has_a_connection_and_for_some_time", |library| {
+        let (server, caller) = (agent(&library, "server"), agent(&library, "caller"));
+        let (mut callers, name, now) = (Callers::new(server), Arc::from("caller"), Instant::now());
+        callers.load(&name, &caller.local_metadata().unwrap()).unwrap();
+        callers.look_at_the_clock(now, |_| false);
+        callers.look_at_the_clock(now + KEPT / 2, |agent| *agent == name);
+        callers.look_at_the_clock(now + KEPT, |_| false);
+        callers.look_at_the_clock(now + 2 * KEPT - Duration::from_nanos(1), |_| false);
+        assert!(callers.say("caller", b"still").is_ok());
+        callers.look_at_the_clock(now + 2 * KEPT, |_| false);
+        assert_eq!(callers.say("caller", b"gone"), Err(Status::NOT_FOUND));
+    });
+}
+
+#[test]
 fn metadata_of_another_or_of_nobody_leaves_nothing() {
     alone("metadata_of_another_or_of_nobody_leaves_nothing", |library| {
         let (a, b) = (agent(&library, "a"), agent(&library, "b"));
@@ -208,6 +225,10 @@ fn metadata_of_another_or_of_nobody_leaves_nothing() {
         assert!(matches!(a.load("c", &metadata), Err(NotLoaded::OtherName(_))));
         to_b.notify(b"still").unwrap();
         assert_eq!(next(&b).1, b"still");
+        // Nor does a peer have another's as its newer own.
+        let c = agent(&library, "c");
+        assert_eq!(to_b.refresh(&c.local_metadata().unwrap()), Err(Status::INVALID_PARAM));
+        assert_eq!(a.notify(c"c", b""), Err(Status::NOT_FOUND));
         for none in [&b""[..], b"garbage", &metadata[..metadata.len() / 2]] {
             assert!(matches!(a.load("c", none), Err(NotLoaded::Native(_))));
         }
@@ -489,9 +510,14 @@ fn a_stopped_peer_keeps_its_transfer_and_what_it_may_touch() {
     });
 }
 
-/// What `request` says of NIXL, for a page that is used again after NIXL let go of its transfer.
+/// What `request` says of NIXL, for a page that is used again after NIXL let go of its transfer. It may have sent all of it by
+/// then, on a busy machine, so it is tried some times.
 fn is_still_sent(library: Arc<Library>, remove: bool) {
-    let (a, region) = (agent(&library, "a"), Region::zeroed(LARGE));
+    assert!((0..5).any(|_| is_sent(&library, remove)), "it never was: is the page free now?");
+}
+
+fn is_sent(library: &Arc<Library>, remove: bool) -> bool {
+    let (a, region) = (agent(library, "a"), Region::zeroed(LARGE));
     let memory = a.register_region(&region).unwrap();
     let mut served = Served::start();
     let mut to = Some(a.load("served", &served.metadata).unwrap());
@@ -510,14 +536,18 @@ fn is_still_sent(library: Arc<Library>, remove: bool) {
     served.answers(&a, &to);
     let copy = Region::zeroed(LARGE);
     let here = a.register_region(&copy).unwrap();
-    eventually("a byte that was written after NIXL said that the transfer is gone", || {
+    let end = Instant::now() + Duration::from_secs(5);
+    let is_sent = loop {
         let here = here.slice(0..LARGE).unwrap();
         finish(to.transfer(Kind::READ, &[here], &[served.memory], None).unwrap(), &to);
-        bytes(&copy).contains(&2)
-    });
+        if bytes(&copy).contains(&2) || Instant::now() >= end {
+            break bytes(&copy).contains(&2);
+        }
+    };
     assert_eq!(a.leaked(), 0);
     // Nobody will ever say that it has ended.
     std::mem::forget(held);
+    is_sent
 }
 
 #[test]

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// How long a thread looks without a pause after something has moved, about what it takes to be woken.
 const AWAKE: Duration = Duration::from_micros(50);
+/// The same while NIXL moves bytes of ours, as it does so when it is asked how far it is. It may be waiting for a peer that is stopped.
+const EAGER: Duration = Duration::from_millis(1);
 /// It naps so long while something has moved lately or is under way, and so long otherwise.
 const NAP: Duration = Duration::from_micros(50);
 const LATELY: Duration = Duration::from_millis(5);
@@ -28,8 +30,10 @@ pub(super) trait Work {
 /// What came of a look.
 pub(super) enum Look {
     Again {
-        /// Something came.
+        /// Something came, or ended.
         moved: bool,
+        /// NIXL moves bytes of ours.
+        moves: bool,
         /// Something is under way.
         waits: bool,
     },
@@ -37,24 +41,18 @@ pub(super) enum Look {
     Last,
 }
 
-impl Look {
-    pub(super) fn again(moved: bool, waits: bool) -> Self {
-        Look::Again { moved, waits }
-    }
-}
-
 pub(super) fn run(agent: &Arc<Agent>, mut work: impl Work, polling: bool) {
     let mut moved_at = Instant::now();
     loop {
         let inside = agent.door.enter_or_sleep();
-        let Look::Again { moved, waits } = work.look() else { return };
+        let Look::Again { moved, moves, waits } = work.look() else { return };
         drop(inside);
         let now = Instant::now();
         if moved {
             moved_at = now;
         }
         let idle = now.saturating_duration_since(moved_at);
-        if polling || idle < AWAKE {
+        if polling || idle < if moves { EAGER } else { AWAKE } {
             std::thread::yield_now();
         } else {
             work.sleep(if waits || idle < LATELY { NAP } else { LONG_NAP });

@@ -58,9 +58,21 @@ ucx *args:
 ucx-hosts:
     ci/ucx_hosts.sh
 
+# The `Nixl` transport over NIXL's Python package, which it installs under target/.
+nixl:
+    ci/nixl.sh
+
+# The `Nixl` transport, its tests and its failover run; `just nixl --proof` runs those of the crash for long.
+nixl *args:
+    ci/nixl.sh {{args}}
+
 # The `Ucx` transport against ucx_perftest; writes its sections of BENCHMARKS.md.
 ucx-bench *args:
     ci/ucx_bench.sh {{args}}
+
+# The `Nixl` transport against NIXL's bare C API; writes its section of BENCHMARKS.md.
+nixl-benchmarks *args:
+    ci/nixl_bench.sh {{args}}
 
 # Cost of a lease against what one would use instead.
 bench:

@@ -25,7 +25,7 @@ def main():
         line for line in lines if line["bench"] == bench and line["case"] != "bound" and has(line, want)
     ]
     sections = {
-        "bounds": bounds([line for line in lines if line["case"] == "bound" and line["bench"] != "ucx"]),
+        "bounds": bounds([line for line in lines if line["case"] == "bound" and line["bench"] not in ("ucx", "nixl")]),
         "threads": threads(of("lease", section="threads")),
         "losing": losing(of("lease", section="threads") + of("lease", section="peers")),
         "reconnecting": reconnecting(of("lease", section="reconnecting")),
@@ -35,6 +35,8 @@ def main():
         "operations": plain(of("operations")),
         "callgrind": plain(of("callgrind")),
         "scale": plain(of("scale")),
+        "nixl": against_the_bare(of("nixl"), [line for line in lines if line["bench"] == "nixl"]),
+        "nixl-agents": while_another_connects(of("nixl")),
         "ucx": against_perftest([line for line in lines if line["bench"] == "ucx"]),
         "ucx-tail": head_of_line([line for line in lines if line["bench"] == "ucx"]),
     }
@@ -195,6 +197,26 @@ def plain(lines):
         rows.append([f"{case}, {unit}", *(number(cell(lines, case=case, unit=unit, peers=count)) for count in counts)])
     head = [f"{count:,} peers" if count is not None else "" for count in counts]
     return table(["", *head], rows)
+
+
+def against_the_bare(lines, all_lines):
+    bounds = {line["what"]: line for line in all_lines if line["case"] == "bound"}
+    rows = []
+    for line in (line for line in lines if "bare" in line):
+        bound = bounds.pop(f'{line["case"]}, in the bare API\'s')
+        row = [f'{line["case"]}, {line["unit"]}', number(line["value"]), number(line["bare"]), times(line["ratio"])]
+        rows.append(row + [f'{bound["is"]} {number(bound["bound"])}', "yes" if bound["keeps"] else "**NO**"])
+    for what, bound in bounds.items():
+        rows.append([what, number(bound["value"]), "-", "-", f'{bound["is"]} {number(bound["bound"])}', "yes" if bound["keeps"] else "**NO**"])
+    return table(["median", "`Nixl`", "bare", "in the bare API's, median of pairs", "wanted", "kept"], rows)
+
+
+def while_another_connects(lines):
+    rows = []
+    for line in (line for line in lines if "connects" in line):
+        row = [line["agents"], f'{line["sends"]:,.0f}', f'{line["connects"]:,.0f}']
+        rows.append(row + [f'{100 * line["value"]:.3f} %', number(line["longest_us"])])
+    return table(["agents", "sends", "connects of the other", "sends later than 1 ms", "longest, us"], rows)
 
 
 def against_perftest(lines):

@@ -12,7 +12,7 @@
 
 use crossbeam_utils::CachePadded;
 use std::io;
-#[cfg(feature = "tcp")]
+#[cfg(any(feature = "tcp", feature = "nixl"))]
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -63,21 +63,21 @@ unsafe extern "C" fn in_child() {
 }
 
 /// What only the process that made it drops; in a child it is forgotten.
-#[cfg(feature = "tcp")]
+#[cfg(any(feature = "tcp", feature = "nixl"))]
 #[derive(Debug)]
 pub(crate) struct Own<V> {
     value: ManuallyDrop<V>,
     process: Process,
 }
 
-#[cfg(feature = "tcp")]
+#[cfg(any(feature = "tcp", feature = "nixl"))]
 impl<V> Own<V> {
     pub(crate) fn new(value: V) -> Self {
         Own { value: ManuallyDrop::new(value), process: Process::this() }
     }
 }
 
-#[cfg(feature = "tcp")]
+#[cfg(any(feature = "tcp", feature = "nixl"))]
 impl<V> std::ops::Deref for Own<V> {
     type Target = V;
     fn deref(&self) -> &V {
@@ -85,14 +85,14 @@ impl<V> std::ops::Deref for Own<V> {
     }
 }
 
-#[cfg(feature = "ucx")]
+#[cfg(any(feature = "ucx", feature = "nixl"))]
 impl<V> std::ops::DerefMut for Own<V> {
     fn deref_mut(&mut self) -> &mut V {
         &mut self.value
     }
 }
 
-#[cfg(feature = "tcp")]
+#[cfg(any(feature = "tcp", feature = "nixl"))]
 impl<V> Drop for Own<V> {
     fn drop(&mut self) {
         if self.process.is_this() {

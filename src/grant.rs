@@ -461,9 +461,21 @@ impl Loan {
     }
 
     /// The part, for a native library that its borrower accesses it through.
-    #[cfg(feature = "ucx")]
+    #[cfg(any(feature = "ucx", feature = "nixl"))]
     pub(crate) fn part(&self) -> &Slice {
         &self.part
+    }
+
+    /// The whole page that was lent.
+    #[cfg(feature = "nixl")]
+    pub(crate) fn page(&self) -> &Slice {
+        &self.core.page
+    }
+
+    /// Whether its owner wants the page back. A moment's answer: what is admitted is decided by [`hold`](Self::hold).
+    #[cfg(feature = "nixl")]
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.core.gate.load(Ordering::Relaxed) & CLOSED != 0
     }
 
     /// Copies one chunk into the page, `at` counted from the start of the part. Never waits.

@@ -60,7 +60,7 @@ impl Region {
 
     /// Where its bytes are, for a native library that reads and writes them while they are used here. They are atomics, and
     /// little-endian words have their bytes in order.
-    #[cfg(feature = "ucx")]
+    #[cfg(any(feature = "ucx", feature = "nixl"))]
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.0.words.as_ptr().cast_mut().cast()
     }

@@ -21,6 +21,8 @@ pub(crate) struct Cell<O> {
 
 struct State<O> {
     outcome: Option<O>,
+    /// A thread sleeps, or has slept. To wake nobody is a system call, too.
+    sleeps: bool,
     /// One place per waiting future; a place is free again when its future is dropped.
     wakers: Vec<Option<Waker>>,
     free: Vec<usize>,
@@ -30,7 +32,7 @@ impl<O: Clone> Cell<O> {
     pub(crate) fn new() -> Self {
         Cell {
             process: Process::this(),
-            state: Mutex::new(State { outcome: None, wakers: Vec::new(), free: Vec::new() }),
+            state: Mutex::new(State { outcome: None, sleeps: false, wakers: Vec::new(), free: Vec::new() }),
             resolved: Condvar::new(),
         }
     }
@@ -50,9 +52,11 @@ impl<O: Clone> Cell<O> {
             return false;
         }
         state.outcome = Some(outcome);
-        let wakers = std::mem::take(&mut state.wakers);
+        let (wakers, sleeps) = (std::mem::take(&mut state.wakers), state.sleeps);
         drop(state);
-        self.resolved.notify_all();
+        if sleeps {
+            self.resolved.notify_all();
+        }
         for waker in wakers.into_iter().flatten() {
             // One that panics must harm neither the others nor the driver.
             came_through(|| waker.wake());
@@ -88,6 +92,7 @@ impl<O: Clone> Cell<O> {
             if let Some(outcome) = &state.outcome {
                 return Some(outcome.clone());
             }
+            state.sleeps = true;
             state = sleep(state)?;
         }
     }

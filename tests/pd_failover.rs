@@ -66,6 +66,21 @@ fn a_short_run_over_ucx_loses_nothing_either() {
     keeps_its_promises(&line, &["kill", "stop", "cut", "mute"]);
 }
 
+/// `UCX_MODULES`: beside Debian's libucx, NIXL's own UCX may crash a process at its end.
+#[cfg(feature = "nixl")]
+#[test]
+fn a_short_run_over_nixl_loses_nothing_either() {
+    use peerage::transport::nixl::{Nixl, NixlBuildError, NixlLibraryError};
+    if let Err(NixlBuildError::Library(error @ NixlLibraryError::NotFound { .. })) = Nixl::builder().build() {
+        return println!("SKIPPED: {error}");
+    }
+    let run = ["--transport", "nixl", "--duration", "1", "--seed", "3", "--kv-bytes-per-token", "8", "--json"];
+    let output = example().env("UCX_MODULES", "^ib").args(run).output().expect(BUILT);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    keeps_its_promises(&line, &["kill", "stop", "cut", "mute"]);
+}
+
 /// Something was asked of it, each of the `faults` came, and all went as it has to.
 fn keeps_its_promises(line: &Value, faults: &[&str]) {
     let number = |name: &str| line[name].as_u64().unwrap_or_else(|| panic!("{name} in {line}"));

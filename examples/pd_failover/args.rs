@@ -22,7 +22,8 @@ usage: pd_failover [options]
   --kv-bytes-per-token N    a page is 512 times this                                              [default 64]
   --connect-delay MS        how long every acceptor waits before it answers a connect             [default 5]
   --mode MODE               peerage, or today's lifecycles: global-lock, check-then-add           [default peerage]
-  --transport NAME          tcp, or with the feature ucx: ucx, where the connect delay is the dialer's [default tcp]
+  --transport NAME          tcp, or with the feature ucx: ucx, where the connect delay is the dialer's; with the feature
+                            nixl: nixl, which has no connect delay, and where a process is known once it has started [default tcp]
   --scenario NAME           one kind of trouble in place of the schedule, and what it must not do; changes the defaults of
                             the options above:
       storm                 all prefills restart together while every decode has 64 callers; never more connects at
@@ -135,6 +136,13 @@ pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Asked, String
     }
     if args.scenario.is_some() && (args.compare || args.mode != Mode::Peerage || !args.revoke) {
         return Err("--scenario judges this library's table; give it without --compare, --mode and --no-revoke".into());
+    }
+    if args.transport.is_published() && (args.compare || args.mode != Mode::Peerage) {
+        return Err(
+            "the lifecycles that are compared know their peers' addresses from the start; give --transport nixl \
+                    without --compare and --mode"
+                .into(),
+        );
     }
     if args.transport != TransportKind::Tcp && args.scenario == Some(Scenario::Blackhole) {
         return Err("--scenario blackhole is for --transport tcp: a way between two processes that drops what it carries can't \

@@ -16,6 +16,11 @@ pub(crate) enum Command {
         blocks: Vec<u64>,
         to: Option<(String, String)>,
     },
+    /// This peer is there now.
+    At {
+        peer: String,
+        address: String,
+    },
     /// Measure latency from now on, or no longer.
     Probe(bool),
     /// Say `Settled` when all peers are Ready.
@@ -173,6 +178,7 @@ impl fmt::Display for Command {
                     .try_for_each(|(at, id)| write!(f, "{}{id}", if at == 0 { "" } else { "," }))?;
                 to.iter().try_for_each(|(peer, address)| write!(f, " {peer} {address}"))
             }
+            Command::At { peer, address } => write!(f, "at {peer} {address}"),
             Command::Probe(on) => write!(f, "probe {}", if *on { "on" } else { "off" }),
             Command::Settle => f.write_str("settle"),
             Command::Cut(Some(peer)) => write!(f, "cut {peer}"),
@@ -201,6 +207,7 @@ impl FromStr for Command {
                     _ => return Err(Garbled),
                 },
             },
+            ["at", peer, address] => Command::At { peer: peer.into(), address: address.into() },
             ["probe", on] => Command::Probe(on == "on"),
             ["settle"] => Command::Settle,
             ["cut", peer] => Command::Cut(Some(peer.into())),
@@ -344,6 +351,7 @@ mod tests {
             Command::Start { request: 7, hold_ms: 1, blocks: vec![1], to: Some(("p".into(), "h:1#ff".into())) },
             Command::Flap { peer: "prefill-1".into(), seed: u64::MAX },
             Command::Calm("prefill-1".into()),
+            Command::At { peer: "prefill-1".into(), address: "h:1#ff".into() },
             Command::Probe(true),
             Command::Probe(false),
             Command::Settle,

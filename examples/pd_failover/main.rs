@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The parent starts this program again as its children, hands them requests and breaks them; children talk to each other
-//! over the `Tcp` transport alone. A request goes the way it goes in a serving system:
+//! over `Tcp`, or over the transport that `--transport` names. A request goes the way it goes in a serving system:
 //!
 //! ```text
 //! decode                                             prefill

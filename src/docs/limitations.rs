@@ -18,10 +18,10 @@
 //! - **Goodbyes need a shutdown.** A process that drops its table and transport and exits at once breaks its connections off;
 //!   its peers see a loss.
 //!
-//! - **`Ucx` trusts the network.** UCX authenticates nobody and protects nothing. Only loopback addresses are listened on and dialled
-//!   unless `trust_network` is said, but the lanes that carry data listen on every device that `UCX_NET_DEVICES` allows.
-//!   libucp 1.13.1 aborts the process when somebody connects to its listener and sends what is not UCX's
-//!   (`tcp_sockcm_ep.c`, "offset <= length"): any local user may, on loopback too, and so does a health check or a port scanner.
+//! - **`Ucx` trusts the network.** UCX authenticates nobody and protects nothing. Only loopback addresses are listened on and
+//!   dialled unless `trust_network` is said, but the lanes that carry data listen on every device that `UCX_NET_DEVICES` allows.
+//!   libucp 1.13.1 aborts the process when somebody connects to its listener and sends what is not UCX's (`tcp_sockcm_ep.c`,
+//!   "offset <= length"): any local user may, on loopback too, and so does a health check or a port scanner.
 //! - **One `Ucx` per process.** With several, libucs of UCX 1.13.1 may abort the process (`async.c`, `handler->async == async`): it
 //!   keeps events by descriptor number, and takes one worker's for another's when a number comes again. One is not affected.
 //!   A forked child of a process that has one can't connect by one of its own: start it anew with `exec`.
@@ -38,17 +38,43 @@
 //!   1.13.1 forgets that such an endpoint has failed, and aborts (`tcp_ep.c`, under `uct_tcp_ep_destroy_progress`). Once in some
 //!   thousands of connects to one peer; within seconds where two dozen redial a process that restarts again and again. Who dials
 //!   and who is dialled may be hit; nothing that is called from outside prevents it.
-//! - **A process that starts while others dial its port and die may be taken along**: libucp of UCX 1.13.1 aborts then (`tcp_sockcm_ep.c`,
-//!   under `ucp_worker_progress`), one in three where 600 were started under a flood of such dialers, within 20 ms or not at all.
-//!   One that runs has borne 50,000 of them.
+//! - **A process that starts while others dial its port and die may be taken along**: libucp of UCX 1.13.1 aborts then
+//!   (`tcp_sockcm_ep.c`, under `ucp_worker_progress`), one in three where 600 were started under a flood of such dialers, within
+//!   20 ms or not at all. One that runs has borne 50,000 of them.
 //! - **A process that runs out of descriptors while others connect may not get over it.** libuct of UCX 1.13.1 takes the failed
-//!   `accept` for the end of its listening socket, and may abort the process (`tcp_iface.c`, `listen_fd == iface->listen_fd`). A dial
-//!   that lacked them fails with `UcxError::NoDescriptor`, which blames nobody else. Raise `ulimit -n`: a connection takes three.
-//! - **libucs may crash on a variable that it can't read.** With `UCX_MAX_RNDV_LANES=many` in the environment that of UCX 1.13.1 says so
-//!   and dies, in `ucp_config_read`, whoever calls it. The same by `config` is an error.
+//!   `accept` for the end of its listening socket, and may abort the process (`tcp_iface.c`, `listen_fd == iface->listen_fd`). A
+//!   dial that lacked them fails with `UcxError::NoDescriptor`, which blames nobody else. Raise `ulimit -n`: a connection takes
+//!   three.
+//! - **libucs may crash on a variable that it can't read.** With `UCX_MAX_RNDV_LANES=many` in the environment that of UCX 1.13.1
+//!   says so and dies, in `ucp_config_read`, whoever calls it. The same by `config` is an error.
 //! - **A process should drop its `Ucx` before it exits.** libucs takes itself down in `exit`, while threads run, and aborts if one
 //!   of them is in it. The transport's thread is kept out from there on; libucs of UCX 1.13.1 has a thread of its own, which may
 //!   still be hit, once in some thousands.
+//!
+//! - **`Nixl` trusts its peers.** NIXL authenticates nobody and believes the metadata in an address as it is; whoever has ours may
+//!   write to all that is registered, lent or not. Take addresses only from who you trust.
+//! - **`Nixl` is told of no death.** NIXL says that a connection broke to who calls next. A killed peer is found by the next
+//!   message or transfer, by a sign of life that is asked for after 0.1 to 2 s while it owes an answer, or by a
+//!   [heartbeat](crate::Builder::heartbeat). Its C API folds most errors into one, so what an error means is inferred (module
+//!   `transport::nixl`, `error`). That a dialer of ours has died is found by what we say to it now and then: every 0.5 s when it
+//!   has just fallen silent, every 30 s at last.
+//! - **Pages that `Nixl` has lent to a process that died stay in quarantine** unless its builder says by `settle` after how long
+//!   nothing more can land: NIXL says of nothing that it is over there. Those that are still lent when it is dropped stay there
+//!   always. A transfer of ours to a peer that is stopped is never
+//!   let go of either: NIXL goes on sending from a page after it has released its transfer, measured.
+//! - **Over `Nixl` a permission for a page lasts while it is used.** What a borrower does with parts of a page that it was let in
+//!   to is not told to the owner one by one: [`Grant::running`](crate::Grant::running) counts it as one, for some milliseconds
+//!   longer than it moves. After [`Grant::revoke`](crate::Grant::revoke) the borrower may begin a transfer until it is told, and
+//!   [`Revoked`](crate::Revoked) resolves after that.
+//! - **A `Nixl` connects as slowly as NIXL does, for all peers of one agent.** An agent has one lock, and holds it while it loads a
+//!   peer: a few milliseconds where the peer answers, as long as the operating system tries where the network swallows. Sends, and
+//!   the agent's thread, wait for it. With several agents (`NixlBuilder::agents`) only the peers that share
+//!   one do. Those who connect to us have one agent together.
+//! - **NIXL keeps a descriptor for each connection** that was made and removed, on both sides, until the other process ends, and
+//!   one for each load that failed until the agent ends (1.5.1). `Nixl` makes one load for each generation on each side and adds
+//!   none of its own; backoff is what bounds them.
+//! - **Only memory of this process is registered with `Nixl`**: descriptors carry a kind and a device to NIXL and to peers, but a
+//!   [`Region`](crate::Region) is ordinary memory, so none of a GPU's can be registered yet.
 //!
 //! # About what is in use
 //!
@@ -59,9 +85,9 @@
 //!   again when the peer has answered or the connection is closed, and a peer that hangs does not answer. Until then they stay
 //!   allocated and their region registered, and count against [`max_quarantined_bytes`](crate::Builder::max_quarantined_bytes).
 //!   A transport that can't cancel lets them run to their end.
-//! - **What stands still is noticed only where the transport says how far it is** ([`Completion::progress`](crate::Completion::progress)),
-//!   and only if [`stalled_after`](crate::Builder::stalled_after) is set. Bytes count as moved when they are given to the
-//!   operating system, so what its buffers hold looks like progress.
+//! - **What stands still is noticed only where the transport says how far it is**
+//!   ([`Completion::progress`](crate::Completion::progress)), and only if [`stalled_after`](crate::Builder::stalled_after) is
+//!   set. Bytes count as moved when they are given to the operating system, so what its buffers hold looks like progress.
 //! - **A `Peer` handle keeps the transport**, and so do a lease and an unfinished transfer: what the transport owns, like
 //!   its threads, stays after the table is shut down and dropped, until the last of them is gone. `Tcp` stops listening when
 //!   `shutdown()` resolves.
@@ -96,23 +122,23 @@
 //! # About processes and time
 //!
 //! - **After `fork`** what the parent made is the parent's: its threads are not in the child. There every call answers
-//!   [`UsedAfterFork`](crate::UsedAfterFork) at once, in the form of its own error; a transfer is `Unknown`, a probe too, an inbox and
-//!   a subscription are closed; what only reads (phase, record, status, snapshot) shows how it stood at the fork; dropping does
-//!   nothing and frees little. The parent goes on as if nothing had happened. A child may build a table of its own, over a
-//!   transport of its own. It keeps copies of the parent's descriptors until it ends or executes another program: a port
-//!   stays taken, and a connection that ends without a goodbye (a cut, the parent's death) is open for its peer until then or until
-//!   its keepalive finds it; so let children execute something, or fork before there is a table. Other threads' pins at the
-//!   fork stay for ever, so a child's own table may not free its old records. Not noticed are processes made by a bare
-//!   `clone`, past the C library. A transport of your own must itself keep its destructors from harming the parent.
+//!   [`UsedAfterFork`](crate::UsedAfterFork) at once, in the form of its own error; a transfer is `Unknown`, a probe too, an
+//!   inbox and a subscription are closed; what only reads (phase, record, status, snapshot) shows how it stood at the fork;
+//!   dropping does nothing and frees little. The parent goes on as if nothing had happened. A child may build a table of its own,
+//!   over a transport of its own. It keeps copies of the parent's descriptors until it ends or executes another program: a port
+//!   stays taken, and a connection that ends without a goodbye (a cut, the parent's death) is open for its peer until then or
+//!   until its keepalive finds it; so let children execute something, or fork before there is a table. Other threads' pins at the
+//!   fork stay for ever, so a child's own table may not free its old records. Not noticed are processes made by a bare `clone`,
+//!   past the C library. A transport of your own must itself keep its destructors from harming the parent.
 //! - **A process restored from a snapshot** must say so ([`PeerTable::new_incarnation`](crate::PeerTable::new_incarnation)) before
 //!   it uses the table; nothing notices it by itself. Until then its connections are what its memory says.
-//! - **If the driver thread dies**, by a bug of this crate, what waits is answered `DriverDied`; peers that are Ready go on, nothing
-//!   reconnects or is closed, and the table's memory is not freed. Transfers that wait for deadlines end as `Unknown`.
+//! - **If the driver thread dies**, by a bug of this crate, what waits is answered `DriverDied`; peers that are Ready go on,
+//!   nothing reconnects or is closed, and the table's memory is not freed. Transfers that wait for deadlines end as `Unknown`.
 //! - **Connects per second are not limited by default.** Each peer's backoff spreads its own dials, and `max_concurrent_connects`
 //!   those that take time. Thousands of peers that are lost together and refuse quickly are dialed in bursts, unless
 //!   [`Builder::max_connects_per_second`](crate::Builder::max_connects_per_second) is set.
-//! - **Ids wrap**: a slot's version is 32 bits, so an id may name another peer after 2³² peers in one slot. A generation is 60 bits.
-//!   No other counter is checked either: on 32-bit targets, 2³² forgotten handles of one peer overflow its count.
+//! - **Ids wrap**: a slot's version is 32 bits, so an id may name another peer after 2³² peers in one slot. A generation is 60
+//!   bits. No other counter is checked either: on 32-bit targets, 2³² forgotten handles of one peer overflow its count.
 //! - **Time**: deadlines are of the table's clock. With `Clock::manual` they do not pass by themselves, and transports with
 //!   sockets still use the system's.
 //! - **Urgency**: the driver is one thread of ordinary priority. If the system does not run it, nobody is elected or closed;

@@ -5,6 +5,7 @@ use crate::name::{Incarnation, PeerName};
 use std::time::Duration;
 
 /// The most that one notification may ever carry: every inbound connection may need a buffer of it.
+#[cfg(feature = "tcp")]
 pub(super) const MAX_NOTIFICATION: usize = 16 * 1024 * 1024;
 /// How many bytes of messages may wait before nobody new is let in: what is undrained for that long is no burst.
 const MAX_QUEUED_BYTES: usize = 256 << 20;

@@ -10,11 +10,15 @@
 mod context;
 mod counting;
 mod crossed;
+#[cfg(any(feature = "ucx", feature = "nixl"))]
+mod exit;
 #[cfg(feature = "tcp")]
 pub mod frame;
-#[cfg(feature = "tcp")]
+#[cfg(any(feature = "tcp", feature = "nixl"))]
 mod limits;
 pub mod memory;
+#[cfg(feature = "nixl")]
+pub mod nixl;
 mod stages;
 #[cfg(feature = "tcp")]
 pub mod tcp;
@@ -23,6 +27,8 @@ pub mod ucx;
 
 #[cfg(all(feature = "ucx", target_endian = "big"))]
 compile_error!("the feature `ucx` is for little-endian machines: it has been run on no other");
+#[cfg(all(feature = "nixl", not(all(unix, target_endian = "little"))))]
+compile_error!("the feature `nixl` is for little-endian machines with a Unix: there is no NIXL for others");
 
 pub(crate) use context::ReportSink;
 pub use context::{CloseContext, CloseReason, ConnectContext, ProbeContext, Reported, Reporter};

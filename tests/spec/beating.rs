@@ -111,6 +111,8 @@ fn a_dead_answer_is_silence_and_one_that_can_not_tell_is_none() {
         world.memory.steps().fail_next(Step::Probe, &name, 1_000, MemoryError::new(class, "asked"));
         for _ in 0..40 {
             world.advance(SECOND / 4);
+            // Time that passes before an answer is there is silence, whatever it says then.
+            eventually("who was asked has answered", || world.memory.log().iter().all(|call| call.ending.is_some()));
             assert!(answer == Liveness::Dead || !peer.is_suspect());
         }
         let ended = if answer == Liveness::Dead { Phase::Failed } else { Phase::Ready };

@@ -5,10 +5,9 @@ use super::jobs::Jobs;
 use super::{LOOK, REQUEST_TIMEOUT, Setup, look_at_all, say};
 use crate::ledger::End;
 use crate::lines::Event;
-use crate::modes::{Link, PeerIndex, Peers, RequestTimedOut};
+use crate::modes::{Link, PeerIndex, Peers, RequestTimedOut, WireAddress};
 use crate::pages::{Page, Pages};
 use crate::wire::Message;
-use peerage::transport::tcp::TcpAddress;
 use peerage::{DataPlane, Generation, Grant};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -195,7 +194,7 @@ impl Decode {
 
     /// A prefill at the address that the request brings. Waits for it: its request has nowhere else to go.
     fn at(&self, name: &str, address: &str, deadline: Instant) -> Result<(usize, Box<dyn Link + '_>), String> {
-        let address: TcpAddress = address.parse().map_err(|error| format!("{error}"))?;
+        let address: WireAddress = address.parse()?;
         let to = self.prefills.iter().position(|(peer, _)| self.names[*peer] == name);
         let (to, table) = to.zip(self.peers.peerage()).ok_or_else(|| format!("{name} can't be told where it is"))?;
         let peer = self.prefills[to].0;

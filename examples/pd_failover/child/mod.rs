@@ -13,17 +13,18 @@ pub(crate) use setup::{Role, Setup};
 
 use crate::latency::{Column, Latencies};
 use crate::lines::{Command, Event, Tally};
-use crate::modes::{self, Net, PeerIndex, Peers, Policy, TransportKind, Watched, Wire};
+use crate::modes::{self, Net, PeerIndex, Peers, Policy, TransportKind, Watched, Wire, WireAddress};
 use crate::scenario::Scenario;
 use crate::wire::Message;
 use callers::Callers;
 use decode::Decode;
 use flap::Flaps;
 use peerage::transport::Counting;
-use peerage::transport::tcp::{BindError, Tcp, TcpAddress};
+use peerage::transport::tcp::{BindError, Tcp};
 use peerage::{Backoff, PeerName};
 use prefill::Prefill;
 use std::io::{BufRead, Write};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -54,7 +55,7 @@ pub(crate) fn run(words: impl Iterator<Item = String>) -> ExitCode {
     let result = Setup::from_args(words).and_then(|setup| Child::start(&setup));
     match result {
         Ok(child) => {
-            child.obey();
+            child.serve();
             ExitCode::SUCCESS
         }
         Err(why) => {
@@ -66,6 +67,7 @@ pub(crate) fn run(words: impl Iterator<Item = String>) -> ExitCode {
 
 struct Child {
     peers: Arc<dyn Peers>,
+    names: Vec<String>,
     role: Work,
     latencies: Arc<Mutex<Latencies>>,
     probing: Arc<probe::Switch>,
@@ -82,9 +84,16 @@ enum Work {
 impl Child {
     fn start(setup: &Setup) -> Result<Self, String> {
         let net = Watched::new(Counting::new(listen(setup)?));
-        let address = net.inner().inner().address().to_string();
-        let peers = modes::open(setup.mode, net, &addresses(setup)?, policy(setup))?;
-        say(&Event::Up { address });
+        let address = net.inner().inner().address().map_err(|error| error.to_string())?.to_text();
+        let (peers, commands) = if setup.transport.is_published() {
+            say(&Event::Up { address });
+            let (addresses, commands) = told_addresses(setup)?;
+            (modes::open(setup.mode, net, &addresses, policy(setup))?, commands)
+        } else {
+            let peers = modes::open(setup.mode, net, &addresses(setup)?, policy(setup))?;
+            say(&Event::Up { address });
+            (peers, Vec::new())
+        };
 
         let role = match setup.role {
             Role::Decode => Work::Decode(Decode::start(setup, peers.clone())?),
@@ -105,6 +114,7 @@ impl Child {
             callers: in_scenario(Scenario::Storm).then(|| Callers::start(setup, &peers)).transpose()?,
             watch: setup.scenario.map(|scenario| watch::start(scenario, setup, peers.clone())),
             peers,
+            names: setup.peers.iter().map(|(name, _)| name.clone()).collect(),
             role,
             latencies,
             probing,
@@ -112,41 +122,53 @@ impl Child {
         let (hearts, n) = (child.peers.clone(), setup.peers.len());
         thread::spawn(move || beat(&*hearts, n));
         child.report_regularly();
+        commands.into_iter().for_each(|command| child.obey(command));
         Ok(child)
     }
 
     /// Does what the parent says until it says no more.
-    fn obey(&self) {
-        for line in std::io::stdin().lock().lines() {
-            let Ok(Ok(command)) = line.map(|line| line.parse()) else { break };
-            match command {
-                Command::Start { request, hold_ms, blocks, to } => {
-                    if let Work::Decode(decode) = &self.role {
-                        decode.begin(request, Duration::from_millis(hold_ms), blocks, to);
-                    }
-                }
-                Command::Flap { peer, seed } => self.flaps.begin(&peer, seed),
-                Command::Calm(peer) => self.flaps.end(&peer),
-                Command::PauseInWrite => {
-                    if let Work::Prefill(prefill) = &self.role {
-                        prefill.pause_in_write();
-                    }
-                }
-                Command::Probe(on) => self.probing.set(on),
-                Command::Settle => self.settle(),
-                Command::Cut(peer) => {
-                    let begun = unix_micros(Instant::now());
-                    cut(self.peers.net(), peer.as_deref());
-                    say(&Event::HasCut { begun, ended: unix_micros(Instant::now()) });
-                }
-                Command::Quit => {
-                    self.quit();
-                    return;
-                }
+    fn serve(&self) {
+        while let Some(command) = next_command() {
+            if matches!(command, Command::Quit) {
+                return self.quit();
             }
+            self.obey(command);
         }
         // The parent is gone.
         std::process::exit(2);
+    }
+
+    fn obey(&self, command: Command) {
+        match command {
+            Command::Start { request, hold_ms, blocks, to } => {
+                if let Work::Decode(decode) = &self.role {
+                    decode.begin(request, Duration::from_millis(hold_ms), blocks, to);
+                }
+            }
+            Command::Flap { peer, seed } => self.flaps.begin(&peer, seed),
+            Command::Calm(peer) => self.flaps.end(&peer),
+            Command::PauseInWrite => {
+                if let Work::Prefill(prefill) = &self.role {
+                    prefill.pause_in_write();
+                }
+            }
+            Command::Probe(on) => self.probing.set(on),
+            Command::Settle => self.settle(),
+            Command::Cut(peer) => {
+                let begun = unix_micros(Instant::now());
+                cut(self.peers.net(), peer.as_deref());
+                say(&Event::HasCut { begun, ended: unix_micros(Instant::now()) });
+            }
+            Command::At { peer, address } => {
+                let to = self.names.iter().position(|name| *name == peer);
+                if let (Some(to), Some(table), Ok(address)) = (to, self.peers.peerage(), address.parse()) {
+                    // Refused, it is shut down, or gone.
+                    let _ = table.update(to, address);
+                }
+            }
+            // Who serves has ended with it.
+            Command::Quit => {}
+        }
     }
 
     fn settle(&self) {
@@ -198,7 +220,47 @@ fn listen(setup: &Setup) -> Result<Wire, String> {
         TransportKind::Tcp => listen_tcp(setup).map(Wire::Tcp),
         #[cfg(feature = "ucx")]
         TransportKind::Ucx => Ok(Wire::Ucx(listen_ucx(setup)?)),
+        #[cfg(feature = "nixl")]
+        TransportKind::Nixl => Ok(Wire::Nixl(make_nixl(setup)?)),
     }
+}
+
+/// What a killed process has written lands, or never does, long before this: all is on one host.
+#[cfg(feature = "nixl")]
+const LANDED: Duration = Duration::from_secs(2);
+
+#[cfg(feature = "nixl")]
+fn make_nixl(setup: &Setup) -> Result<peerage::transport::nixl::Nixl, String> {
+    let builder = peerage::transport::nixl::Nixl::builder().name(peer_name(&setup.name)?).settle(LANDED);
+    builder.build().map_err(|error| error.to_string())
+}
+
+fn next_command() -> Option<Command> {
+    let mut line = String::new();
+    // Nothing is read at the end, and that is no command.
+    std::io::stdin().lock().read_line(&mut line).ok()?;
+    line.trim_end().parse().ok()
+}
+
+type Addresses = Vec<(PeerName, WireAddress)>;
+
+/// Waits until the parent has said of every peer where it is. Answers what else it has said meanwhile.
+fn told_addresses(setup: &Setup) -> Result<(Addresses, Vec<Command>), String> {
+    let mut told: Vec<Option<WireAddress>> = vec![None; setup.peers.len()];
+    let mut commands = Vec::new();
+    while told.contains(&None) {
+        match next_command().ok_or("the parent is gone")? {
+            Command::At { peer, address } => {
+                if let Some(at) = setup.peers.iter().position(|(name, _)| *name == peer) {
+                    told[at] = Some(address.parse()?);
+                }
+            }
+            command => commands.push(command),
+        }
+    }
+    let names = setup.peers.iter().map(|(name, _)| peer_name(name));
+    let all = names.zip(told.into_iter().flatten()).map(|(name, address)| Ok((name?, address)));
+    Ok((all.collect::<Result<_, String>>()?, commands))
 }
 
 #[cfg(feature = "ucx")]
@@ -234,8 +296,9 @@ fn listen_tcp(setup: &Setup) -> Result<Tcp, String> {
     }
 }
 
-fn addresses(setup: &Setup) -> Result<Vec<(PeerName, TcpAddress)>, String> {
-    setup.peers.iter().map(|(name, address)| Ok((peer_name(name)?, TcpAddress::from(*address)))).collect()
+fn addresses(setup: &Setup) -> Result<Addresses, String> {
+    let at = |address: SocketAddr| WireAddress::Tcp(address.into());
+    setup.peers.iter().map(|(name, address)| Ok((peer_name(name)?, at(*address)))).collect()
 }
 
 fn peer_name(name: &str) -> Result<PeerName, String> {

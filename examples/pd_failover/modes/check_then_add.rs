@@ -2,9 +2,8 @@
 //! the addition, so two threads that both see a peer absent both connect to it.
 
 use super::direct::{Direct, DirectLink, Open};
-use super::{Link, Net, PeerIndex, Peers, Policy, Refused, counts_without_table};
+use super::{Link, Net, PeerIndex, Peers, Policy, Refused, WireAddress, counts_without_table};
 use crate::lines::Counts;
-use peerage::transport::tcp::TcpAddress;
 use peerage::{Generation, Grant, PeerName, Region, Slice};
 use std::collections::HashMap;
 use std::error::Error;
@@ -18,7 +17,7 @@ pub(crate) struct CheckThenAdd {
 }
 
 impl CheckThenAdd {
-    pub(crate) fn new(net: Net, peers: &[(PeerName, TcpAddress)], policy: Policy) -> Self {
+    pub(crate) fn new(net: Net, peers: &[(PeerName, WireAddress)], policy: Policy) -> Self {
         CheckThenAdd { direct: Direct::new(net, peers, policy), connections: Mutex::default() }
     }
 

@@ -1,9 +1,8 @@
 //! A connection without a table, and the calls the baselines make on it. What is here is what code without this library
 //! does well: it closes a connection after its last user, and it does not dial without a delay.
 
-use super::{Link, Net, NetError, PeerIndex, Policy, Refused};
+use super::{Link, Net, NetError, PeerIndex, Policy, Refused, WireAddress};
 use crate::random::Random;
-use peerage::transport::tcp::TcpAddress;
 use peerage::{
     Access, CloseContext, CloseReason, Closed, ConnectContext, DataPlane, ErrorClass, Generation, Grant, PeerName,
     Post, Region, RemoteSlice, Slice, Transfer, TransferKind, Transport, TransportError,
@@ -18,7 +17,7 @@ const CLOSE: Duration = Duration::from_secs(5);
 /// The transport and the addresses of a baseline.
 pub(crate) struct Direct {
     pub(crate) net: Arc<Net>,
-    peers: Vec<(PeerName, TcpAddress)>,
+    peers: Vec<(PeerName, WireAddress)>,
     policy: Policy,
     /// By peer: when to dial again.
     retry: Vec<Mutex<Retry>>,
@@ -34,7 +33,7 @@ struct Retry {
 }
 
 impl Direct {
-    pub(crate) fn new(net: Net, peers: &[(PeerName, TcpAddress)], policy: Policy) -> Self {
+    pub(crate) fn new(net: Net, peers: &[(PeerName, WireAddress)], policy: Policy) -> Self {
         let retry = |seed| Retry { failures: 0, at: Instant::now(), since: None, random: Random::new(seed) };
         Direct {
             net: Arc::new(net),

@@ -3,9 +3,8 @@
 //! from the map is still open while its last user has not let go of it.
 
 use super::direct::{Direct, DirectLink, Open};
-use super::{Link, Net, PeerIndex, Peers, Policy, Refused, counts_without_table};
+use super::{Link, Net, PeerIndex, Peers, Policy, Refused, WireAddress, counts_without_table};
 use crate::lines::Counts;
-use peerage::transport::tcp::TcpAddress;
 use peerage::{Generation, Grant, PeerName, Region, Slice};
 use std::collections::HashMap;
 use std::error::Error;
@@ -19,7 +18,7 @@ pub(crate) struct GlobalLock {
 }
 
 impl GlobalLock {
-    pub(crate) fn new(net: Net, peers: &[(PeerName, TcpAddress)], policy: Policy) -> Self {
+    pub(crate) fn new(net: Net, peers: &[(PeerName, WireAddress)], policy: Policy) -> Self {
         GlobalLock { direct: Direct::new(net, peers, policy), connections: Mutex::default() }
     }
 

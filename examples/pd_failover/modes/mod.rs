@@ -6,6 +6,7 @@
 //!
 //! The two baselines call the same counted transport with the same retry delays; only the lifecycle differs.
 
+mod address;
 mod check_then_add;
 mod direct;
 mod global_lock;
@@ -13,10 +14,10 @@ mod peerage;
 mod transport;
 mod watched;
 
+pub(crate) use self::address::WireAddress;
 pub(crate) use self::peerage::Peerage;
 use crate::lines::Counts;
 use ::peerage::transport::Counting;
-use ::peerage::transport::tcp::TcpAddress;
 use ::peerage::{
     Backoff, Breaker, Generation, Grant, Heartbeat, PeerName, Region, RemoteSlice, Slice, Transfer, Transport,
 };
@@ -136,7 +137,7 @@ impl Default for Policy {
 pub(crate) fn open(
     mode: Mode,
     net: Net,
-    peers: &[(PeerName, TcpAddress)],
+    peers: &[(PeerName, WireAddress)],
     policy: Policy,
 ) -> Result<Arc<dyn Peers>, String> {
     Ok(match mode {

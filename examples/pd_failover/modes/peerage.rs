@@ -1,9 +1,8 @@
 //! The lifecycle of this library: one table, shared by all threads. Nothing here waits, locks or connects, except where a
 //! caller chooses to wait.
 
-use super::{Link, Net, NetError, PeerIndex, Peers, Policy, Refused};
+use super::{Link, Net, NetError, PeerIndex, Peers, Policy, Refused, WireAddress};
 use crate::lines::{Counts, TableCounts, View};
-use peerage::transport::tcp::TcpAddress;
 use peerage::{
     Access, Generation, Grant, Lease, NotifyError, Peer, PeerName, PeerTable, Phase, PostError, ReadyError, Region,
     RemoteSlice, Slice, Snapshot, Transfer,
@@ -18,7 +17,7 @@ pub(crate) struct Peerage {
 }
 
 impl Peerage {
-    pub(crate) fn new(net: Net, peers: &[(PeerName, TcpAddress)], policy: Policy) -> Result<Self, String> {
+    pub(crate) fn new(net: Net, peers: &[(PeerName, WireAddress)], policy: Policy) -> Result<Self, String> {
         let mut builder = PeerTable::builder(net)
             .connect_timeout(policy.connect_timeout)
             .backoff(policy.backoff)
@@ -37,7 +36,7 @@ impl Peerage {
     }
 
     /// The peer restarted, and this is where it is now: its old connection is retired, its backoff forgotten.
-    pub(crate) fn update(&self, to: PeerIndex, address: TcpAddress) -> Result<(), Refused> {
+    pub(crate) fn update(&self, to: PeerIndex, address: WireAddress) -> Result<(), Refused> {
         self.peers[to].update(address).map(|_| ()).map_err(Refused::because)
     }
 

@@ -1,6 +1,9 @@
 //! The transport of a run: one of those that move pages between processes, chosen on the command line.
 
-use peerage::transport::tcp::{Tcp, TcpAddress, TcpConnection, TcpError};
+use super::address::WireAddress;
+#[cfg(feature = "nixl")]
+use peerage::transport::nixl::{Nixl, NixlConnection, NixlError};
+use peerage::transport::tcp::{Tcp, TcpConnection, TcpError};
 #[cfg(feature = "ucx")]
 use peerage::transport::ucx::{Ucx, UcxConnection, UcxError};
 use peerage::transport::{
@@ -18,6 +21,21 @@ pub(crate) enum Kind {
     Tcp,
     #[cfg(feature = "ucx")]
     Ucx,
+    #[cfg(feature = "nixl")]
+    Nixl,
+}
+
+impl Kind {
+    /// Whether a process is where it says when it has started, and nobody can know before.
+    pub(crate) fn is_published(self) -> bool {
+        match self {
+            Kind::Tcp => false,
+            #[cfg(feature = "ucx")]
+            Kind::Ucx => false,
+            #[cfg(feature = "nixl")]
+            Kind::Nixl => true,
+        }
+    }
 }
 
 impl fmt::Display for Kind {
@@ -26,6 +44,8 @@ impl fmt::Display for Kind {
             Kind::Tcp => "tcp",
             #[cfg(feature = "ucx")]
             Kind::Ucx => "ucx",
+            #[cfg(feature = "nixl")]
+            Kind::Nixl => "nixl",
         })
     }
 }
@@ -40,16 +60,22 @@ impl FromStr for Kind {
             "ucx" => Ok(Kind::Ucx),
             #[cfg(not(feature = "ucx"))]
             "ucx" => Err("--transport ucx needs a build with --features ucx".into()),
-            _ => Err(format!("--transport must be tcp or ucx, not \"{}\"", text.escape_debug())),
+            #[cfg(feature = "nixl")]
+            "nixl" => Ok(Kind::Nixl),
+            #[cfg(not(feature = "nixl"))]
+            "nixl" => Err("--transport nixl needs a build with --features nixl".into()),
+            _ => Err(format!("--transport must be tcp, ucx or nixl, not \"{}\"", text.escape_debug())),
         }
     }
 }
 
-/// Either transport.
+/// One of them.
 pub(crate) enum Wire {
     Tcp(Tcp),
     #[cfg(feature = "ucx")]
     Ucx(Ucx),
+    #[cfg(feature = "nixl")]
+    Nixl(Nixl),
 }
 
 #[derive(Debug)]
@@ -57,6 +83,8 @@ pub(crate) enum WireConnection {
     Tcp(TcpConnection),
     #[cfg(feature = "ucx")]
     Ucx(UcxConnection),
+    #[cfg(feature = "nixl")]
+    Nixl(NixlConnection),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +94,12 @@ pub(crate) enum WireError {
     #[cfg(feature = "ucx")]
     #[error(transparent)]
     Ucx(#[from] UcxError),
+    #[cfg(feature = "nixl")]
+    #[error(transparent)]
+    Nixl(#[from] NixlError),
+    #[cfg(feature = "nixl")]
+    #[error("the address is of another transport")]
+    Address,
 }
 
 impl TransportError for WireError {
@@ -74,6 +108,10 @@ impl TransportError for WireError {
             WireError::Tcp(error) => error.class(),
             #[cfg(feature = "ucx")]
             WireError::Ucx(error) => error.class(),
+            #[cfg(feature = "nixl")]
+            WireError::Nixl(error) => error.class(),
+            #[cfg(feature = "nixl")]
+            WireError::Address => ErrorClass::Incompatible,
         }
     }
 
@@ -82,6 +120,10 @@ impl TransportError for WireError {
             WireError::Tcp(error) => error.native_code(),
             #[cfg(feature = "ucx")]
             WireError::Ucx(error) => error.native_code(),
+            #[cfg(feature = "nixl")]
+            WireError::Nixl(error) => error.native_code(),
+            #[cfg(feature = "nixl")]
+            WireError::Address => None,
         }
     }
 
@@ -90,6 +132,10 @@ impl TransportError for WireError {
             WireError::Tcp(error) => error.process_is_gone(),
             #[cfg(feature = "ucx")]
             WireError::Ucx(error) => error.process_is_gone(),
+            #[cfg(feature = "nixl")]
+            WireError::Nixl(error) => error.process_is_gone(),
+            #[cfg(feature = "nixl")]
+            WireError::Address => false,
         }
     }
 }
@@ -101,6 +147,8 @@ macro_rules! either {
             Wire::Tcp($transport) => $call,
             #[cfg(feature = "ucx")]
             Wire::Ucx($transport) => $call,
+            #[cfg(feature = "nixl")]
+            Wire::Nixl($transport) => $call,
         }
     };
 }
@@ -112,7 +160,9 @@ macro_rules! over {
             (Wire::Tcp($transport), WireConnection::Tcp($of)) => $call,
             #[cfg(feature = "ucx")]
             (Wire::Ucx($transport), WireConnection::Ucx($of)) => $call,
-            #[cfg(feature = "ucx")]
+            #[cfg(feature = "nixl")]
+            (Wire::Nixl($transport), WireConnection::Nixl($of)) => $call,
+            #[cfg(any(feature = "ucx", feature = "nixl"))]
             _ => unreachable!("a connection is of the transport that made it"),
         }
     };
@@ -120,8 +170,14 @@ macro_rules! over {
 
 impl Wire {
     /// For others, for this boot only.
-    pub(crate) fn address(&self) -> TcpAddress {
-        either!(self, of => of.address().clone().with_incarnation(of.incarnation()))
+    pub(crate) fn address(&self) -> Result<WireAddress, WireError> {
+        Ok(match self {
+            Wire::Tcp(tcp) => WireAddress::Tcp(tcp.address().clone().with_incarnation(tcp.incarnation())),
+            #[cfg(feature = "ucx")]
+            Wire::Ucx(ucx) => WireAddress::Tcp(ucx.address().clone().with_incarnation(ucx.incarnation())),
+            #[cfg(feature = "nixl")]
+            Wire::Nixl(nixl) => WireAddress::Nixl(nixl.local_address()?),
+        })
     }
 
     /// Breaks the connections that one peer, or every peer, has made to us.
@@ -139,6 +195,12 @@ impl Wire {
                     ucx.cut_inbound(&key);
                 }
             }
+            #[cfg(feature = "nixl")]
+            Wire::Nixl(nixl) => {
+                for (key, _) in nixl.inbound().into_iter().filter(|(key, _)| is_meant(&key.name)) {
+                    nixl.cut_inbound(&key);
+                }
+            }
         }
     }
 }
@@ -154,7 +216,7 @@ fn map<C, D>(closed: Closed<C>, connection: impl FnOnce(C) -> D) -> Closed<D> {
 }
 
 impl Transport for Wire {
-    type Address = TcpAddress;
+    type Address = WireAddress;
     type Connection = WireConnection;
     type Error = WireError;
 
@@ -170,17 +232,24 @@ impl Transport for Wire {
         either!(self, of => of.capabilities())
     }
 
-    fn connect(&self, cx: &ConnectContext, to: &TcpAddress) -> Result<Connected<WireConnection>, WireError> {
-        Ok(match self {
-            Wire::Tcp(tcp) => {
+    fn connect(&self, cx: &ConnectContext, to: &WireAddress) -> Result<Connected<WireConnection>, WireError> {
+        Ok(match (self, to) {
+            (Wire::Tcp(tcp), WireAddress::Tcp(to)) => {
                 let Connected { connection, incarnation } = tcp.connect(cx, to)?;
                 Connected { connection: WireConnection::Tcp(connection), incarnation }
             }
             #[cfg(feature = "ucx")]
-            Wire::Ucx(ucx) => {
+            (Wire::Ucx(ucx), WireAddress::Tcp(to)) => {
                 let Connected { connection, incarnation } = ucx.connect(cx, to)?;
                 Connected { connection: WireConnection::Ucx(connection), incarnation }
             }
+            #[cfg(feature = "nixl")]
+            (Wire::Nixl(nixl), WireAddress::Nixl(to)) => {
+                let Connected { connection, incarnation } = nixl.connect(cx, to)?;
+                Connected { connection: WireConnection::Nixl(connection), incarnation }
+            }
+            #[cfg(feature = "nixl")]
+            _ => return Err(WireError::Address),
         })
     }
 
@@ -189,7 +258,9 @@ impl Transport for Wire {
             (Wire::Tcp(tcp), WireConnection::Tcp(of)) => map(tcp.disconnect(cx, of, why), WireConnection::Tcp),
             #[cfg(feature = "ucx")]
             (Wire::Ucx(ucx), WireConnection::Ucx(of)) => map(ucx.disconnect(cx, of, why), WireConnection::Ucx),
-            #[cfg(feature = "ucx")]
+            #[cfg(feature = "nixl")]
+            (Wire::Nixl(nixl), WireConnection::Nixl(of)) => map(nixl.disconnect(cx, of, why), WireConnection::Nixl),
+            #[cfg(any(feature = "ucx", feature = "nixl"))]
             _ => Closed::Leaked("it is of another transport"),
         }
     }

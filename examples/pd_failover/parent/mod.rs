@@ -91,6 +91,8 @@ struct Child {
     process: Option<Process<Command>>,
     /// Says nothing yet, or is dead.
     up: bool,
+    /// Where it said that it is, the last time.
+    address: Option<String>,
     settled: bool,
     said_bye: bool,
     /// All that its last life has said is known, and that it says no more.
@@ -98,6 +100,12 @@ struct Child {
     counts: Counts,
     /// Of its earlier lives.
     past: Counts,
+}
+
+impl Child {
+    fn sends_to(&self, other: &Child) -> bool {
+        self.setup.peers.iter().any(|(name, _)| *name == other.setup.name)
+    }
 }
 
 struct Run<'a> {
@@ -160,6 +168,7 @@ impl<'a> Run<'a> {
                 life: 0,
                 process: None,
                 up: false,
+                address: None,
                 settled: false,
                 said_bye: false,
                 heard_out: true,
@@ -180,6 +189,10 @@ impl<'a> Run<'a> {
         let process = std::env::current_exe().and_then(|program| {
             let mut program = std::process::Command::new(program);
             program.arg("--child").args(it.setup.to_args());
+            if it.setup.transport.is_published() && std::env::var_os("UCX_LOG_FILE").is_none() {
+                // UCX in NIXL would say what it has to say among the child's events.
+                program.env("UCX_LOG_FILE", "stderr");
+            }
             Process::start(&mut program, Source { child, life: it.life }, news)
         });
         it.process =
@@ -218,7 +231,10 @@ impl<'a> Run<'a> {
                 self.children[child].up = true;
                 // Whatever broke the one before is over.
                 self.ledger.mended(child, now);
-                if self.breaking.has_moved(child) {
+                self.children[child].address = Some(address.clone());
+                let has_moved = self.breaking.has_moved(child);
+                self.say_where(child, &address, has_moved);
+                if has_moved {
                     self.untold.retain(|untold| untold.prefill != child);
                     let tell = |decode| Untold { decode, prefill: child, address: address.clone() };
                     self.untold.extend(self.decodes().map(tell).collect::<Vec<_>>());
@@ -272,6 +288,24 @@ impl<'a> Run<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Where nobody knows that before: tells those that send to it where it is, unless requests will say so, and itself where
+    /// they are.
+    fn say_where(&self, child: usize, address: &str, has_moved: bool) {
+        if !self.args.transport.is_published() {
+            return;
+        }
+        let at = |of: &Child, address: &str| Command::At { peer: of.setup.name.clone(), address: address.into() };
+        let it = &self.children[child];
+        for (nth, other) in self.children.iter().enumerate().filter(|(_, other)| other.sends_to(it)) {
+            if !has_moved {
+                self.tell(nth, at(it, address));
+            }
+            if let Some(address) = &other.address {
+                self.tell(child, at(other, address));
+            }
+        }
     }
 
     fn broken(&self, child: usize, why: String) -> RunError {

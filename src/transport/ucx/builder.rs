@@ -1,7 +1,6 @@
 //! Settings of a `Ucx`, and how it is made.
 
 use super::error::UcxBindError;
-use super::exit::Door;
 use super::inbound::Registry;
 use super::mailbox::Mailbox;
 use super::native::{Context, Listener, Worker};
@@ -13,12 +12,15 @@ use crate::fork::{self, Own, Process};
 use crate::grant::GrantBook;
 use crate::inbox::Inbox;
 use crate::name::{Incarnation, PeerName};
+use crate::transport::exit::{self, Door, Registered};
 use crate::transport::limits::{MAX_NOTIFICATION, nameless};
 use std::io;
 use std::net::ToSocketAddrs;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+static EXIT: Registered = Registered::new();
 
 /// Settings of a [`Ucx`]. [`bind`](Self::bind) makes it.
 #[derive(Debug, Default)]
@@ -196,7 +198,7 @@ impl UcxBuilder {
             return Err(UcxBindError::NotLoopback { address });
         }
         fork::watch().map_err(UcxBindError::Fork)?;
-        let door = Door::new().map_err(UcxBindError::Exit)?;
+        exit::watch(&EXIT).map_err(UcxBindError::Exit)?;
         let is_free = |(_, variable, _): &(&str, &str, &str)| std::env::var_os(variable).is_none();
         let copies = COPIES.into_iter().filter(|_| !settings.one_sided);
         let wishes: Vec<_> = OURS.into_iter().chain(copies).filter(is_free).collect();
@@ -222,7 +224,7 @@ impl UcxBuilder {
             mailbox,
             context,
             settings,
-            door,
+            door: Door::new(),
         });
         let thread = Thread::new(shared.clone(), worker, listener);
         let thread = std::thread::Builder::new().name("peerage-ucx".into()).spawn(move || thread.run());

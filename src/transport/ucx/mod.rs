@@ -12,7 +12,6 @@
 //! | `message` | what is sent |
 //! | `moving` | transfers whose bytes are messages |
 //! | `outgoing`, `pieces` | pages on their way as messages, and what of one has come |
-//! | `exit` | the end of the process |
 //! | `builder` | settings |
 //! | `error` | what may go wrong |
 //!
@@ -62,7 +61,6 @@
 mod builder;
 mod endpoint;
 mod error;
-mod exit;
 mod inbound;
 mod link;
 mod mailbox;
@@ -89,6 +87,7 @@ use crate::name::{Incarnation, PeerName};
 use crate::region::{Region, RegionId};
 use crate::sync::lock;
 use crate::transfer::{Post, TransferId};
+use crate::transport::exit::{self, Door};
 use crate::transport::frame::{Farewell, Hello};
 use crate::transport::tcp::{what_is_lacking, what_the_resolver_lacked};
 use crate::transport::{
@@ -96,7 +95,6 @@ use crate::transport::{
     Transport,
 };
 use builder::Settings;
-use exit::Door;
 use inbound::Registry;
 use link::{Dial, Link};
 use mailbox::{Ending, Event, Mailbox};

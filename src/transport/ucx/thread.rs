@@ -18,12 +18,13 @@ use super::outgoing::Outgoing;
 use super::{Counts, Shared};
 use crate::transfer::TransferId;
 use crate::transport::Connected;
+use crate::transport::exit::Inside;
 use crate::transport::frame::Farewell;
 use handshake::{greet, welcomed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How long a goodbye waits for the peer.
@@ -98,7 +99,7 @@ impl Thread {
         let (mut events, mut idle) = (Vec::new(), None);
         let door = self.shared.door.clone();
         loop {
-            let inside = door.enter();
+            let inside = door.enter_or_sleep();
             let moved = self.worker.progress();
             self.shared.mailbox.take(&mut events);
             let looked = !events.is_empty();
@@ -121,7 +122,7 @@ impl Thread {
         }
     }
 
-    fn sleep(&self, inside: MutexGuard<'_, ()>) {
+    fn sleep(&self, inside: Inside<'_>) {
         let mailbox = &self.shared.mailbox;
         // Before libucp is armed: who hands it an operation from here on rings.
         if !mailbox.falls_asleep() {

@@ -247,6 +247,13 @@ macro_rules! with_transports {
                 crate::common::alone(test, super::$test::<crate::common::OverUcx<false, true>>);
             })+
         }
+        #[cfg(feature = "nixl")]
+        mod over_nixl {
+            $(#[test] fn $test() {
+                let test = concat!(module_path!(), "::", stringify!($test));
+                crate::common::alone_with_nixl(test, super::$test::<crate::common::OverNixl>);
+            })+
+        }
     };
 }
 pub(crate) use with_transports;

@@ -1,13 +1,17 @@
 //! What the promises are tested with: waits that are generous and never timed, a table on a clock that only the test
 //! moves, a transport that calls back, and the same processes over every transport.
 
+#[cfg(feature = "nixl")]
+mod by_name;
 mod custom;
-#[cfg(feature = "ucx")]
+#[cfg(any(feature = "ucx", feature = "nixl"))]
 mod elsewhere;
 mod fleet;
 mod pages;
 mod world;
 
+#[cfg(feature = "nixl")]
+pub(crate) use by_name::{OverNixl, alone_with_nixl};
 pub(crate) use custom::{Custom, Never, Place, on_show};
 pub(crate) use fleet::*;
 pub(crate) use pages::*;

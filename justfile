@@ -58,13 +58,13 @@ ucx *args:
 ucx-hosts:
     ci/ucx_hosts.sh
 
-# The `Nixl` transport over NIXL's Python package, which it installs under target/.
-nixl:
-    ci/nixl.sh
-
 # The `Nixl` transport, its tests and its failover run; `just nixl --proof` runs those of the crash for long.
 nixl *args:
     ci/nixl.sh {{args}}
+
+# The Python bindings: their wheel, tests, and the price of a lease.
+python *args:
+    ci/python.sh {{args}}
 
 # The `Ucx` transport against ucx_perftest; writes its sections of BENCHMARKS.md.
 ucx-bench *args:

@@ -80,7 +80,7 @@ impl NixlBuilder {
     }
 
     /// Where NIXL's `libnixl_capi.so` is, or the folder that it is in. Default: where `PEERAGE_NIXL_LIB` says, else where the
-    /// loader or a Python environment has it.
+    /// loader has it, or the environment of `VIRTUAL_ENV` or `CONDA_PREFIX`, of the `python3`s in `PATH`, or the user's own.
     pub fn library(mut self, path: impl Into<PathBuf>) -> Self {
         self.library = Some(path.into());
         self

@@ -57,6 +57,10 @@
 //! A process that is stopped, or that the network swallows, raises no error: [probes](crate::Heartbeat) find it. One that is
 //! killed is noticed by the next call to it, or within moments while it owes an answer.
 //!
+//! # What to set
+//! UCX writes its log to the standard output, a line for each dial that fails: where that output is yours, set
+//! `UCX_LOG_FILE=stderr`. NIXL's own log goes to the standard error.
+//!
 //! Where Debian's `libucx` is installed beside NIXL's own UCX, set `UCX_MODULES=^ib`: without it the process may crash at its end,
 //! in libnl.
 
@@ -135,6 +139,32 @@ const LOOK: Duration = Duration::from_millis(25);
 ///
 /// It is served by two threads of its own, `peerage-nixl`, and one more for each [agent](NixlBuilder::agents) beyond the first.
 /// Dropping it says goodbye to everybody and waits for the threads, but for one that it runs on.
+///
+/// A table keeps it for a moment after its own drop: [`shutdown`](crate::PeerTable::shutdown) the table first, or a process that
+/// exits at once says nothing.
+///
+/// ```no_run
+/// use peerage::transport::nixl::{Nixl, NixlAddress};
+/// use peerage::{Heartbeat, PeerTable, Region};
+/// use std::time::{Duration, Instant};
+///
+/// # fn publish(_: &[u8]) {}
+/// # fn published() -> Vec<u8> { Vec::new() }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let table = PeerTable::builder(Nixl::named("decode-0".try_into()?)?).heartbeat(Heartbeat::default()).build()?;
+/// let pages = Region::zeroed(64 << 20);
+/// table.register(&pages)?;
+/// publish(&table.transport().local_address()?.to_bytes());      // where peers look
+///
+/// let address = NixlAddress::from_bytes(&published())?;         // of a peer
+/// let peer = table.insert(address.name().clone(), address)?;
+/// peer.wait_ready(Instant::now() + Duration::from_secs(10))?;
+/// peer.lease()?.notify(b"pages ready")?;
+///
+/// let restarted = NixlAddress::from_bytes(&published())?;
+/// peer.update(restarted)?;                                      // ends the old generation, then connects
+/// # Ok(()) }
+/// ```
 ///
 /// In a child of `fork` it is the parent's: what may fail answers [`NixlError::UsedAfterFork`], lists are empty, and dropping it
 /// or a connection of it does not call NIXL.

@@ -1,5 +1,7 @@
 //! Settings of a `Nixl`, and how it is made.
 
+use super::Nixl;
+use super::counts::Counts;
 use super::dialers::{Dialer, Dialers};
 use super::dialing::Dialing;
 use super::error::NixlBuildError;
@@ -8,8 +10,8 @@ use super::mailbox::Mailbox;
 use super::native::Agent;
 use super::registry::Registry;
 use super::serving::Serving;
+use super::shared::Shared;
 use super::thread::{self, Work};
-use super::{Counts, Nixl, Shared};
 use crate::clock::Clock;
 use crate::fork::{self, Own, Process};
 use crate::grant::GrantBook;

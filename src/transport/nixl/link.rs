@@ -4,7 +4,6 @@
 //! the peer's go. NIXL accepts messages for a stopped peer without limit, so the limits are here. The lock is a connection's own
 //! and held over no call of NIXL.
 
-use super::Shared;
 use super::address::NixlAddress;
 use super::capi::Status;
 use super::error::NixlError;
@@ -13,6 +12,7 @@ use super::message::{Answer, Ask, Farewell, Go, Head, Kind};
 use super::moving::{Begun, Permission, Way, begin_here};
 use super::native::Memory;
 use super::remote::Remote;
+use super::shared::Shared;
 use super::standing::Standing;
 use crate::clock::Clock;
 use crate::error::UsedAfterFork;

@@ -53,6 +53,8 @@
 //!
 //! - **`Nixl` trusts its peers.** NIXL authenticates nobody and believes the metadata in an address as it is; whoever has ours may
 //!   write to all that is registered, lent or not. Take addresses only from who you trust.
+//!   Nothing refuses a second process that calls under a name; [`Notification::incarnation`](crate::Notification::incarnation)
+//!   tells them apart.
 //! - **`Nixl` is told of no death.** NIXL says that a connection broke to who calls next. A killed peer is found by the next
 //!   message or transfer, by a sign of life that is asked for after 0.1 to 2 s while it owes an answer, or by a
 //!   [heartbeat](crate::Builder::heartbeat). Its C API folds most errors into one, so what an error means is inferred (module

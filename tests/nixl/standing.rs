@@ -76,7 +76,7 @@ fn parts_of_one_page_go_where_they_belong() {
     });
 }
 
-/// fails if: where a page ends is looked at only when it is asked for.
+/// fails if: where a page ends, or what it was lent for, is looked at only when it is asked for.
 #[test]
 fn what_is_outside_is_refused_also_when_the_permission_lasts() {
     alone(what_is_outside_is_refused_also_when_the_permission_lasts, || {
@@ -86,6 +86,10 @@ fn what_is_outside_is_refused_also_when_the_permission_lasts() {
         let refused = |refusal| Outcome::Failed(TransferError::Refused(refusal));
         assert_eq!(both.moves_at(TransferKind::Write, 0, beyond), refused(Refusal::OutOfBounds));
         assert_eq!(both.moves(TransferKind::Write, 1), Outcome::Done);
+        assert_eq!(both.moves(TransferKind::Read, 1), refused(Refusal::WrongAccess));
+        let both = Both::new(Access::Read);
+        assert_eq!(both.moves(TransferKind::Read, 0), Outcome::Done);
+        assert_eq!(both.moves(TransferKind::Write, 0), refused(Refusal::WrongAccess));
     });
 }
 

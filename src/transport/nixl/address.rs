@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! magic 4 | version 1 | incarnation 8 | keys 8 | name length 1, name | regions 4 | (region 8 | kind 4 | device 8 | address 8 | length 8)…
-//! | metadata length 4, metadata
+//! | metadata length 4, metadata | sum 8, of all before it
 //! ```
 //! Numbers are little-endian; nothing follows. NIXL trusts what is in metadata, so take an address only from who you trust.
 
@@ -78,6 +78,9 @@ pub enum NixlAddressError {
     /// They end too early, or go on after the end.
     #[error("the address is cut short, or something follows it")]
     Length,
+    /// They were changed on their way. Publish them again, or as bytes.
+    #[error("the address was damaged on its way")]
+    Damaged,
     /// The name in it is not one.
     #[error("the name in the address is not valid")]
     Name,
@@ -142,14 +145,16 @@ impl NixlAddress {
         }
         bytes.extend_from_slice(&(metadata.len() as u32).to_le_bytes());
         bytes.extend_from_slice(metadata);
+        let sum = sum_of(&bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
         bytes
     }
 
-    /// What [`to_bytes`](Self::to_bytes) made. Any bytes are safe to read; what NIXL makes of the metadata in them shows when the
-    /// peer is connected.
+    /// What [`to_bytes`](Self::to_bytes) made. Any bytes are safe to read. A sum finds what was damaged on its way: of damaged
+    /// metadata UCX may die when the peer is connected (`address.c`, of NIXL 1.5.1). It is no protection from malice.
     ///
     /// # Errors
-    /// [`NixlAddressError`]: they are none, or of another version.
+    /// [`NixlAddressError`]: they are none, are damaged, or are of another version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, NixlAddressError> {
         let mut rest = bytes;
         let magic: Option<[u8; 4]> = take(&mut rest);
@@ -176,11 +181,22 @@ impl NixlAddress {
         }
         let metadata = count(&mut rest, "bytes of metadata", MAX_METADATA)?;
         let metadata = part(&mut rest, metadata)?.to_vec();
+        let sum = number(&mut rest)?;
         if !rest.is_empty() {
             return Err(NixlAddressError::Length);
         }
+        if sum != sum_of(&bytes[..bytes.len() - size_of::<u64>()]) {
+            return Err(NixlAddressError::Damaged);
+        }
         Ok(NixlAddress::new(name, incarnation, keys, memory, metadata))
     }
+}
+
+/// FNV-1a, of 64 bits: any one byte that is another makes another sum.
+fn sum_of(bytes: &[u8]) -> u64 {
+    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x100_0000_01b3;
+    bytes.iter().fold(BASIS, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(PRIME))
 }
 
 fn take<const LEN: usize>(rest: &mut &[u8]) -> Option<[u8; LEN]> {
@@ -248,6 +264,19 @@ mod tests {
     }
 
     #[test]
+    fn a_bit_that_is_another_is_found() {
+        let bytes = address().to_bytes();
+        for bit in 0..8 * bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(NixlAddress::from_bytes(&damaged).is_err(), "bit {bit}");
+        }
+        let in_metadata = bytes.len() - 9;
+        let damaged = [&bytes[..in_metadata], &[!bytes[in_metadata]], &bytes[in_metadata + 1..]].concat();
+        assert_eq!(NixlAddress::from_bytes(&damaged), Err(NixlAddressError::Damaged));
+    }
+
+    #[test]
     fn bytes_that_are_cut_short_or_go_on_or_are_of_something_else_are_refused() {
         let bytes = address().to_bytes();
         for len in 4..bytes.len() {
@@ -265,7 +294,7 @@ mod tests {
         assert_eq!(with(21, 0), NixlAddressError::Name);
         assert_eq!(with(22, 0xff), NixlAddressError::Name);
         assert!(matches!(with(34, 1), NixlAddressError::TooMany { what: "regions", .. }));
-        let metadata_len = bytes.len() - 4;
+        let metadata_len = bytes.len() - 12;
         assert!(matches!(with(metadata_len, 0xff), NixlAddressError::TooMany { what: "bytes of metadata", .. }));
     }
 }

@@ -1,5 +1,7 @@
 //! Settings of a `Nixl`, and how it is made.
 
+use super::Nixl;
+use super::counts::Counts;
 use super::dialers::{Dialer, Dialers};
 use super::dialing::Dialing;
 use super::error::NixlBuildError;
@@ -8,8 +10,8 @@ use super::mailbox::Mailbox;
 use super::native::Agent;
 use super::registry::Registry;
 use super::serving::Serving;
+use super::shared::Shared;
 use super::thread::{self, Work};
-use super::{Counts, Nixl, Shared};
 use crate::clock::Clock;
 use crate::fork::{self, Own, Process};
 use crate::grant::GrantBook;
@@ -80,7 +82,7 @@ impl NixlBuilder {
     }
 
     /// Where NIXL's `libnixl_capi.so` is, or the folder that it is in. Default: where `PEERAGE_NIXL_LIB` says, else where the
-    /// loader or a Python environment has it.
+    /// loader has it, or the environment of `VIRTUAL_ENV` or `CONDA_PREFIX`, of the `python3`s in `PATH`, or the user's own.
     pub fn library(mut self, path: impl Into<PathBuf>) -> Self {
         self.library = Some(path.into());
         self

@@ -2,7 +2,6 @@
 //!
 //! What is notified is taken before events are: whoever dials puts an event before it says hello, so the answer finds it.
 
-use super::Shared;
 use super::dialers::Dialer;
 use super::error::NixlError;
 use super::link::{Dial, Link, remove};
@@ -11,6 +10,7 @@ use super::message::{Answer, Farewell, Go, Head, Kind, decode_transfer, encode_t
 use super::moving::{Ended, Moving, Permission, Run, Way};
 use super::native::{Memory, MemoryKind};
 use super::remote::Remote;
+use super::shared::Shared;
 use super::thread::{Look, TICK, Work};
 use crate::grant::Refusal;
 use crate::name::PeerName;

@@ -147,7 +147,7 @@ pub enum NixlError {
         verdict: Verdict,
     },
     /// The address is another peer's.
-    #[error("peer \"{peer}\": at {address} is \"{actual}\"")]
+    #[error("peer \"{peer}\": \"{actual}\" is at {address}; insert it by that name")]
     WrongName {
         /// The peer.
         peer: PeerName,

@@ -13,13 +13,14 @@
 
 use super::callers::Callers;
 use super::capi::Status;
+use super::counts::Counts;
 use super::link::{TAKEN_EVERY, TRANSFERS, WINDOW};
 use super::mailbox::{Mailbox, OfTheirs};
 use super::message::{Ask, Farewell, Go, Head, Kind, decode_transfer, encode_transfers};
 use super::native::Registration;
 use super::registry::InboundKey;
+use super::shared::Shared;
 use super::standing;
-use super::{Counts, Shared};
 use crate::grant::{Access, HeldLoan, Loan, Refusal};
 use crate::inbox::{Notification, Source};
 use crate::transfer::{TransferId, TransferKind};

@@ -4,7 +4,6 @@
 //! the peer's go. NIXL accepts messages for a stopped peer without limit, so the limits are here. The lock is a connection's own
 //! and held over no call of NIXL.
 
-use super::Shared;
 use super::address::NixlAddress;
 use super::capi::Status;
 use super::error::NixlError;
@@ -13,6 +12,7 @@ use super::message::{Answer, Ask, Farewell, Go, Head, Kind};
 use super::moving::{Begun, Permission, Way, begin_here};
 use super::native::Memory;
 use super::remote::Remote;
+use super::shared::Shared;
 use super::standing::Standing;
 use crate::clock::Clock;
 use crate::error::UsedAfterFork;
@@ -450,7 +450,7 @@ impl Link {
         book.given_up.remove(&go.transfer);
         let post = book.asked.remove(&go.transfer)?;
         book.running += 1;
-        let lasts = book.over.is_none() && book.standing.open(&post.remote, go);
+        let lasts = book.over.is_none() && book.standing.open(&post.remote, post.kind, go);
         let permission = if lasts { Permission::Standing(post.remote.grant) } else { Permission::Own };
         Some((post, permission))
     }
@@ -461,7 +461,7 @@ impl Link {
         if post.local.is_empty() || !book.has_turn() || !book.waiting.is_empty() {
             return Ok(None);
         }
-        let there = book.standing.enter(&post.remote);
+        let there = book.standing.enter(&post.remote, post.kind);
         book.running += usize::from(there.is_some());
         Ok(there)
     }
@@ -493,7 +493,7 @@ impl Link {
             && let Some(post) = book.waiting.pop_front()
         {
             if !post.local.is_empty()
-                && let Some(there) = book.standing.enter(&post.remote)
+                && let Some(there) = book.standing.enter(&post.remote, post.kind)
             {
                 book.running += 1;
                 due.begin.push((post, there));

@@ -20,6 +20,8 @@
 //! | `standing` | permissions that last |
 //! | `inbound` | one connection that somebody opened to us |
 //! | `callers` | how those are answered |
+//! | `shared` | what the threads and callers share |
+//! | `counts` | what became of those who connected |
 //! | `registry` | the inbound connections, for those who ask |
 //! | `builder` | settings |
 //! | `error` | what may go wrong, and whose fault it is |
@@ -57,6 +59,10 @@
 //! A process that is stopped, or that the network swallows, raises no error: [probes](crate::Heartbeat) find it. One that is
 //! killed is noticed by the next call to it, or within moments while it owes an answer.
 //!
+//! # What to set
+//! UCX writes its log to the standard output, a line for each dial that fails: where that output is yours, set
+//! `UCX_LOG_FILE=stderr`. NIXL's own log goes to the standard error.
+//!
 //! Where Debian's `libucx` is installed beside NIXL's own UCX, set `UCX_MODULES=^ib`: without it the process may crash at its end,
 //! in libnl.
 
@@ -64,6 +70,7 @@ mod address;
 mod builder;
 mod callers;
 mod capi;
+mod counts;
 mod dialers;
 mod dialing;
 mod error;
@@ -78,6 +85,7 @@ mod registry;
 mod remote;
 mod request;
 mod serving;
+mod shared;
 mod standing;
 mod thread;
 
@@ -87,6 +95,7 @@ mod tests;
 pub use address::{NixlAddress, NixlAddressError, OfferedMemory};
 pub use builder::NixlBuilder;
 pub use capi::Status;
+pub use counts::InboundCounts;
 pub use error::{NixlBuildError, NixlError};
 pub use library::{Looked, NixlLibraryError};
 pub use link::NixlConnection;
@@ -94,13 +103,11 @@ pub use message::{Farewell, Verdict};
 pub use registry::InboundKey;
 
 use crate::builder::FOREVER;
-use crate::clock::Clock;
-use crate::error::UsedAfterFork;
-use crate::fork::{Own, Process};
+use crate::fork::Own;
 use crate::grant::GrantBook;
 use crate::inbox::Inbox;
 use crate::name::{Incarnation, PeerName};
-use crate::region::{Region, RegionId};
+use crate::region::Region;
 use crate::sync::lock;
 use crate::transfer::{Post, TransferId};
 use crate::transport::exit;
@@ -108,23 +115,19 @@ use crate::transport::{
     Capabilities, CloseContext, CloseReason, Closed, ConnectContext, Connected, DataPlane, Liveness, ProbeContext,
     Transport,
 };
-use address::MAX_METADATA;
-use builder::Settings;
-use dialers::{Dialer, Dialers};
+use dialers::Dialer;
 use dialing::LINGER;
-use library::Library;
 use link::{Dial, Link, remove};
-use mailbox::{Ending, Mailbox, OfOurs, OfTheirs};
+use mailbox::{Ending, OfOurs, OfTheirs};
 use message::{Answer, Head, Hello, Kind};
-use native::{Agent, Registration};
-use registry::Registry;
+use native::Agent;
 use remote::{NotLoaded, Remote};
-use std::collections::HashMap;
+use shared::{Registered, Shared};
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -136,179 +139,37 @@ const LOOK: Duration = Duration::from_millis(25);
 /// It is served by two threads of its own, `peerage-nixl`, and one more for each [agent](NixlBuilder::agents) beyond the first.
 /// Dropping it says goodbye to everybody and waits for the threads, but for one that it runs on.
 ///
+/// A table keeps it for a moment after its own drop: [`shutdown`](crate::PeerTable::shutdown) the table first, or a process that
+/// exits at once says nothing.
+///
+/// ```no_run
+/// use peerage::transport::nixl::{Nixl, NixlAddress};
+/// use peerage::{Heartbeat, PeerTable, Region};
+/// use std::time::{Duration, Instant};
+///
+/// # fn publish(_: &[u8]) {}
+/// # fn published() -> Vec<u8> { Vec::new() }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let table = PeerTable::builder(Nixl::named("decode-0".try_into()?)?).heartbeat(Heartbeat::default()).build()?;
+/// let pages = Region::zeroed(64 << 20);
+/// table.register(&pages)?;
+/// publish(&table.transport().local_address()?.to_bytes());      // where peers look
+///
+/// let address = NixlAddress::from_bytes(&published())?;         // of a peer
+/// let peer = table.insert(address.name().clone(), address)?;
+/// peer.wait_ready(Instant::now() + Duration::from_secs(10))?;
+/// peer.lease()?.notify(b"pages ready")?;
+///
+/// let restarted = NixlAddress::from_bytes(&published())?;
+/// peer.update(restarted)?;                                      // ends the old generation, then connects
+/// # Ok(()) }
+/// ```
+///
 /// In a child of `fork` it is the parent's: what may fail answers [`NixlError::UsedAfterFork`], lists are empty, and dropping it
 /// or a connection of it does not call NIXL.
 pub struct Nixl {
     shared: Arc<Shared>,
     threads: Own<Vec<JoinHandle<()>>>,
-}
-
-/// What the threads and callers share.
-struct Shared {
-    process: Process,
-    name: PeerName,
-    incarnation: AtomicU64,
-    settings: Settings,
-    clock: Clock,
-    inbox: Inbox,
-    grants: GrantBook,
-    counts: Counts,
-    registry: Registry,
-    registered: Mutex<HashMap<RegionId, Registered>>,
-    /// Of regions that are lent or moved without being registered.
-    momentary: Mutex<HashMap<(RegionId, Side), Weak<Registration>>>,
-    /// How often the server has registered.
-    keys: AtomicU64,
-    published: Mutex<Current>,
-    /// Of the server's thread.
-    mailbox: Arc<Mailbox<OfTheirs>>,
-    dialers: Dialers,
-    server: Arc<Agent>,
-    library: Arc<Library>,
-}
-
-/// The address, unless it is outdated.
-#[derive(Default)]
-struct Current {
-    address: Option<NixlAddress>,
-    /// How often it has been outdated.
-    changes: u64,
-}
-
-struct Registered {
-    /// With each dialer, in order.
-    ours: Vec<Arc<Registration>>,
-    offered: Arc<Registration>,
-}
-
-/// Which agent has registered it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Side {
-    Dialer(usize),
-    Server,
-}
-
-impl Shared {
-    fn check_process(&self) -> Result<(), UsedAfterFork> {
-        if self.process.is_this() { Ok(()) } else { Err(UsedAfterFork) }
-    }
-
-    fn incarnation(&self) -> Incarnation {
-        Incarnation(self.incarnation.load(Ordering::Acquire))
-    }
-
-    /// A region for a transfer of ours.
-    fn ours(&self, region: &Region, dialer: &Dialer) -> Result<Arc<Registration>, Status> {
-        let ours = |registered: &Registered| registered.ours[dialer.place].clone();
-        let registered = lock(&self.registered).get(&region.id()).map(ours);
-        registered.map_or_else(|| self.for_the_moment(region, Side::Dialer(dialer.place)), Ok)
-    }
-
-    /// A region for a peer's.
-    fn offered(&self, region: &Region) -> Result<Arc<Registration>, Status> {
-        let registered = lock(&self.registered).get(&region.id()).map(|registered| registered.offered.clone());
-        registered.map_or_else(|| self.for_the_moment(region, Side::Server), Ok)
-    }
-
-    /// For as long as somebody uses it, if it was not registered.
-    fn for_the_moment(&self, region: &Region, side: Side) -> Result<Arc<Registration>, Status> {
-        let known = lock(&self.momentary).get(&(region.id(), side)).and_then(Weak::upgrade);
-        if let Some(known) = known {
-            return Ok(known);
-        }
-        let agent = match side {
-            Side::Dialer(place) => &self.dialers.0[place].agent,
-            Side::Server => &self.server,
-        };
-        let registration = agent.register_region(region)?;
-        let mut momentary = lock(&self.momentary);
-        momentary.retain(|_, registration| registration.strong_count() > 0);
-        momentary.insert((region.id(), side), Arc::downgrade(&registration));
-        drop(momentary);
-        if side == Side::Server {
-            self.offers_more();
-        }
-        Ok(registration)
-    }
-
-    fn offers_more(&self) {
-        self.keys.fetch_add(1, Ordering::AcqRel);
-        self.address_changes();
-    }
-
-    /// After the change: who makes an address meanwhile does not keep it.
-    fn address_changes(&self) {
-        let mut published = lock(&self.published);
-        published.address = None;
-        published.changes += 1;
-    }
-
-    /// The address, made anew when registrations have changed.
-    fn publish(&self) -> Result<NixlAddress, Status> {
-        let changes = {
-            let published = lock(&self.published);
-            if let Some(address) = &published.address {
-                return Ok(address.clone());
-            }
-            published.changes
-        };
-        // Before NIXL is asked: what is registered meanwhile may be in it, and is told again.
-        let keys = self.keys.load(Ordering::Acquire);
-        let offered =
-            |(region, registered): (&RegionId, &Registered)| OfferedMemory::new(*region, registered.offered.memory());
-        let mut memory: Vec<_> = lock(&self.registered).iter().map(offered).collect();
-        memory.sort_by_key(|memory| memory.region.0);
-        let metadata = self.server.local_metadata()?;
-        if metadata.len() > MAX_METADATA {
-            return Err(Status::INVALID_PARAM);
-        }
-        let address = NixlAddress::new(self.name.clone(), self.incarnation(), keys, memory, metadata);
-        let mut published = lock(&self.published);
-        if changes == published.changes {
-            published.address = Some(address.clone());
-        }
-        Ok(address)
-    }
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    accepted: AtomicU64,
-    refused: AtomicU64,
-    unanswerable: AtomicU64,
-    misbehaved: AtomicU64,
-    goodbyes: AtomicU64,
-    lost: AtomicU64,
-    duplicates: AtomicU64,
-    outdated: AtomicU64,
-}
-
-impl Counts {
-    fn add(count: &AtomicU64) {
-        count.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// What became of those who connected to us, since the transport was made.
-#[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct InboundCounts {
-    /// Hellos that were answered with a welcome.
-    pub accepted: u64,
-    /// Hellos we refused: another name, a duplicate, no place.
-    pub refused: u64,
-    /// Hellos whose sender NIXL could not connect, for an answer.
-    pub unanswerable: u64,
-    /// Messages that are none of ours, and connections that ended because of what came over them.
-    pub misbehaved: u64,
-    /// Connections whose dialers said goodbye: they removed us, or shut down.
-    pub goodbyes: u64,
-    /// Connections whose dialers could not be answered any more.
-    pub lost: u64,
-    /// Messages dropped because they had come before.
-    pub duplicates: u64,
-    /// Messages dropped because their sender had connected again, with a newer generation, before they came.
-    pub outdated: u64,
 }
 
 impl Nixl {
@@ -352,18 +213,7 @@ impl Nixl {
 
     /// What became of those who connected.
     pub fn inbound_counts(&self) -> InboundCounts {
-        let counts = &self.shared.counts;
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        InboundCounts {
-            accepted: count(&counts.accepted),
-            refused: count(&counts.refused),
-            unanswerable: count(&counts.unanswerable),
-            misbehaved: count(&counts.misbehaved),
-            goodbyes: count(&counts.goodbyes),
-            lost: count(&counts.lost),
-            duplicates: count(&counts.duplicates),
-            outdated: count(&counts.outdated),
-        }
+        (&self.shared.counts).into()
     }
 
     /// How many transfers NIXL has not let go of, or has in a way that proves nothing: each keeps its memory registered for ever.

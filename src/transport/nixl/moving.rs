@@ -8,11 +8,12 @@
 
 use super::capi::Status;
 use super::dialers::Dialer;
+use super::error::NixlError;
 use super::link::Link;
 use super::native::Memory;
 use super::remote::Remote;
 use super::request::{Held, Kind, Progress, Request};
-use super::{NixlError, Shared};
+use super::shared::Shared;
 use crate::sync::lock;
 use crate::transfer::{Completion, Outcome, Post, TransferError, TransferId, TransferKind};
 

@@ -3,12 +3,13 @@
 use super::address::MAX_METADATA;
 use super::builder::Settings;
 use super::callers::Callers;
+use super::counts::Counts;
 use super::inbound::{Inbound, Unusable};
 use super::mailbox::OfTheirs;
 use super::message::{Answer, Farewell, Head, Hello, Kind, Verdict};
 use super::registry::InboundKey;
+use super::shared::Shared;
 use super::thread::{Look, TICK, Work};
-use super::{Counts, Shared};
 use crate::state::Generation;
 use crate::transport::limits::is_overfull;
 use std::collections::HashMap;

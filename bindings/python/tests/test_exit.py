@@ -214,3 +214,34 @@ def test_without_the_gil_the_import_says_what_to_do():
     assert child("import sys; sys._is_gil_enabled = lambda: True\nimport peerage").returncode == 0
 
 
+
+
+def test_a_subinterpreter_is_refused_and_its_end_is_not_the_processs():
+    for name in ("_interpreters", "_xxsubinterpreters"):
+        try:
+            interpreters = __import__(name)
+            break
+        except ImportError:
+            pass
+    else:
+        pytest.skip("no subinterpreters here")
+    ran = child(
+        f"""
+import {interpreters.__name__} as interpreters
+from peerage import PeerTable
+table = PeerTable(lambda attempt: 1)
+table.ensure("a", 1)
+sub = interpreters.create()
+source = '''
+try:
+    import peerage
+except ImportError as error:
+    print("main interpreter only" in str(error), flush=True)
+'''
+interpreters.run_string(sub, source)
+interpreters.destroy(sub)
+table.lease("a").release()
+table.ensure("b", 1)
+"""
+    )
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("True\n", "", 0), ran

@@ -5,6 +5,7 @@ import gc
 import os
 import pathlib
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -327,6 +328,36 @@ def test_a_context_that_ends_meanwhile_ends_the_channel_and_is_not_held_up(end, 
         with pytest.raises(AllocClosed):
             channel.call(b"later", PATIENCE)
         assert channel.close()
+
+
+def test_a_call_that_is_interrupted_is_over():
+    class Interrupt(BaseException):
+        pass
+
+    def interrupt(*_):
+        raise Interrupt
+
+    with router() as (socket, endpoint), AllocChannel(endpoint) as channel:
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(Interrupt):
+                channel.call(b"not answered", PATIENCE)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        assert channel.snapshot()["waiting"] == 0
+
+
+def test_a_timeout_may_be_for_ever_but_is_a_number():
+    with Server() as server:
+        channel = AllocChannel(server.endpoint)
+        for forever in (float("inf"), 1e10, 2**63):
+            assert channel.call(b"x", forever) == b"reply to x"
+        with pytest.raises(ValueError):
+            channel.call(b"x", float("nan"))
+        assert channel.snapshot()["waiting"] == 0
+        assert channel.close(float("inf"))
 
 
 def test_descriptors_of_restarts_and_silences_are_given_back():

@@ -111,9 +111,8 @@ fn end(
 ) -> Ended<Connection> {
     let args = (&connection.object, Closing { cx: cx.clone(), why }).into_pyobject(py);
     let answer = args.and_then(|args| lane::run(disconnect.bind(py), &args));
-    let answer = answer.and_then(|answer| {
-        if answer.is_none() { Ok(None) } else { Ok(Some(*answer.cast::<Closed>()?.get())) }
-    });
+    let answer =
+        answer.and_then(|answer| if answer.is_none() { Ok(None) } else { Ok(Some(*answer.cast::<Closed>()?.get())) });
     match answer {
         Ok(None) => Ended::Released,
         Ok(Some(Closed::AlreadyGone)) => Ended::AlreadyGone,

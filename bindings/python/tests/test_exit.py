@@ -245,3 +245,27 @@ table.ensure("b", 1)
 """
     )
     assert (ran.stdout, ran.stderr, ran.returncode) == ("True\n", "", 0), ran
+
+
+def test_metadata_that_is_compared_while_the_interpreter_ends_does_not_abort_it():
+    source = """
+import sys, threading, time
+from peerage import PeerTable
+entered = threading.Event()
+class Slow:
+    def __eq__(self, other):
+        entered.set()
+        while True:
+            time.sleep(0.5)
+table = PeerTable(lambda attempt: 1)
+table.insert("a", Slow())
+threading.Thread(target=lambda: table.update("a", Slow()), daemon=True).start()
+entered.wait()
+class Late:
+    def __del__(self, sleep=time.sleep):
+        sleep(1)
+sys.late = Late()
+print("ends", flush=True)
+"""
+    ran = child(source)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("ends\n", "", 0), ran

@@ -367,6 +367,12 @@ def test_a_timeout_may_be_for_ever_but_is_a_number():
         assert channel.close(float("inf"))
 
 
+@pytest.mark.parametrize("request_", [5, "text", None])
+def test_a_request_is_bytes(request_):
+    with AllocChannel("tcp://127.0.0.1:1") as channel, pytest.raises(TypeError):
+        channel.call(request_, 0.1)
+
+
 def test_descriptors_of_restarts_and_silences_are_given_back():
     with Server() as server, AllocChannel(server.endpoint) as channel:
         channel.call(b"", PATIENCE)

@@ -80,7 +80,7 @@ class AllocChannel:
 
     def call(self, request: bytes, timeout: float = 30.0) -> bytes:
         """Sends ``request`` and returns the reply to it, or raises a subclass of :class:`AllocError`."""
-        return self._finish(Call(bytes(request)), timeout)
+        return self._finish(Call(memoryview(request).tobytes()), timeout)  # bytes(5) would be five of them
 
     def wait_connected(self, timeout: float = 30.0) -> None:
         """Returns when there is a connection. Raises as :meth:`call` does, having sent nothing."""

@@ -3,6 +3,7 @@
 use crate::gate;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use std::cell::Cell;
 use std::os::raw::{c_long, c_ulong};
 use std::sync::{Mutex, PoisonError};
@@ -23,6 +24,38 @@ pub(crate) fn call<R>(f: impl FnOnce(Python<'_>) -> R) -> Option<R> {
         let _running = Running::new();
         f(py)
     })
+}
+
+type Call = unsafe extern "C" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
+type CallUnwound = unsafe extern "C-unwind" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
+
+/// Calls Python code that may still run when the interpreter ends. Before 3.14 CPython ends a thread that comes back to it then, by
+/// unwinding its stack; that would end the process where it came upon Rust. The thread stays where it is instead.
+///
+/// # Errors
+/// What the callable raised.
+pub(crate) fn run<'py>(callable: &Bound<'py, PyAny>, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the same function, said to be one whose stack may be unwound. By a pointer that is not seen through: its own
+    //         declaration says that it never is, and nothing would be dropped.
+    let call = unsafe { std::mem::transmute::<Call, CallUnwound>(ffi::PyObject_CallObject) };
+    let call = std::hint::black_box(call);
+    let stays = Stays;
+    // SAFETY: the GIL is held, and both objects live through the call.
+    let answer = unsafe { call(callable.as_ptr(), args.as_ptr()) };
+    std::mem::forget(stays);
+    // SAFETY: it answers a reference of its own, or null and sets an exception.
+    unsafe { Bound::from_owned_ptr_or_err(callable.py(), answer) }
+}
+
+/// Dropped by a thread alone that is being ended.
+struct Stays;
+
+impl Drop for Stays {
+    fn drop(&mut self) {
+        loop {
+            std::thread::park();
+        }
+    }
 }
 
 /// Python code that runs on a thread of a table.

@@ -7,11 +7,21 @@ use crate::transport::{Callables, Connection};
 use peerage::Reported;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What an exception that left a lease's block says of it: `(name, generation)`. An outer lease of another peer is not to blame
 /// for it then.
 const LEASE_OF: &str = "peerage_lease";
+/// When it left. A block that was entered later is no outer one: the exception was raised again.
+const LEFT_AT: &str = "peerage_lease_left_at";
+
+/// Counts the blocks that were entered and left. Changed by who has the GIL only.
+static MOMENTS: AtomicU64 = AtomicU64::new(0);
+
+fn now() -> u64 {
+    MOMENTS.fetch_add(1, Ordering::Relaxed)
+}
 
 /// The right to use one generation's connection, and what keeps that connection open until it is released.
 #[pyclass(frozen, freelist = 64, module = "peerage")]
@@ -20,11 +30,13 @@ pub(crate) struct Lease {
     held: Mutex<Option<peerage::Lease<Callables>>>,
     peer: Py<Peer>,
     generation: u64,
+    entered_at: AtomicU64,
 }
 
 impl Lease {
     pub(crate) fn new(lease: peerage::Lease<Callables>, peer: Py<Peer>) -> Self {
-        Lease { generation: lease.generation().0, held: Mutex::new(Some(lease)), peer }
+        let (generation, entered_at) = (lease.generation().0, AtomicU64::new(0));
+        Lease { generation, held: Mutex::new(Some(lease)), peer, entered_at }
     }
 
     pub(crate) fn token(&self) -> (&Py<Peer>, u64) {
@@ -58,11 +70,13 @@ impl Lease {
         let peer = self.peer.get();
         let own = (peer.name_str(), self.generation);
         let raised_under = error.getattr_opt(LEASE_OF)?.and_then(|of| of.extract::<(String, u64)>().ok());
+        let left_at = error.getattr_opt(LEFT_AT)?.and_then(|at| at.extract::<u64>().ok());
+        let is_inner = left_at.is_some_and(|left_at| left_at >= self.entered_at.load(Ordering::Relaxed));
         match raised_under {
-            Some((name, generation)) if (name.as_str(), generation) != own => return Ok(()),
-            Some(_) => {}
+            Some((name, generation)) if is_inner && (name.as_str(), generation) != own => return Ok(()),
+            Some(_) if is_inner => {}
             // An exception without room for it is not known by an outer lease.
-            None => drop(error.setattr(LEASE_OF, own)),
+            _ => drop(error.setattr(LEASE_OF, own).and_then(|()| error.setattr(LEFT_AT, now()))),
         }
         if peer.is_broken_by(py, error)? {
             peer.core.report(peerage::Generation(self.generation), &Text::of(Some(error)));
@@ -107,6 +121,7 @@ impl Lease {
         if slf.get().held().is_none() {
             return Err(slf.get().released(slf.py()));
         }
+        slf.get().entered_at.store(now(), Ordering::Relaxed);
         Ok(slf)
     }
 

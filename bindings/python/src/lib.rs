@@ -31,11 +31,18 @@ mod transport;
 mod wait;
 mod wake;
 
+use pyo3::exceptions::PyImportError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 
 /// Rests on the GIL: what is locked by who has it only is not locked otherwise.
 #[pymodule(gil_used = true)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // SAFETY: the GIL is held, so there is a current interpreter.
+    if unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) } != 0 {
+        // Its end would be taken for the process's: the gate and the tables are of the process.
+        return Err(PyImportError::new_err("peerage runs in the main interpreter only, not in a subinterpreter"));
+    }
     module.add_class::<table::PeerTable>()?;
     module.add_class::<peer::Peer>()?;
     module.add_class::<lease::Lease>()?;

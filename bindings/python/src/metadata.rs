@@ -1,9 +1,11 @@
 //! What a peer's metadata is for the table: an address that is compared with `==` and never looked into.
 
 use crate::gate;
+use crate::lane;
 use peerage::Address;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
@@ -44,6 +46,8 @@ fn show(value: &Bound<'_, PyAny>) -> Box<str> {
     }
 }
 
+static EQ: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
 thread_local! { static UNCOMPARED: Cell<Option<PyErr>> = const { Cell::new(None) } }
 
 /// What `==` raised on this thread since it was last asked. Metadata that could not be compared counted as the same, so that
@@ -57,7 +61,11 @@ impl PartialEq for Metadata {
         if self.value().is(other.value()) {
             return true;
         }
-        let equal = gate::attach(|py| self.value().bind(py).eq(other.value()));
+        let equal = gate::attach(|py| {
+            let eq = EQ.import(py, "operator", "eq")?;
+            let pair = PyTuple::new(py, [self.value(), other.value()])?;
+            lane::run(eq, &pair)?.is_truthy()
+        });
         match equal {
             Some(Ok(equal)) => equal,
             Some(Err(error)) => {

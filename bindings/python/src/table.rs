@@ -193,6 +193,7 @@ impl PeerTable {
         metadata: Given,
         timeout: Option<f64>,
     ) -> PyResult<Py<Peer>> {
+        wait::deadline(timeout)?;
         let peer = match metadata {
             Given::Keep => self.existing(name)?,
             Given::Value(metadata) => self.put(name, metadata.bind(py))?,
@@ -297,7 +298,8 @@ impl PeerTable {
         Peers { core: self.core.clone(), handles: self.handles.clone() }
     }
 
-    /// Every peer's state as a dict, those being removed included. Waits for nobody, also during a hang.
+    /// Every peer's state as a dict, those being removed included. ``record``, what it is connected with, is None while that
+    /// changes. Waits for nobody, also during a hang.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         seen::peers(py, &detached(py, || self.core.table.snapshot()))
     }

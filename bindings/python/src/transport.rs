@@ -78,7 +78,8 @@ impl Transport for Callables {
             let attempt = Attempt { cx: cx.clone(), to: to.clone() };
             let connect = self.calls().connect.as_ref().map(|connect| connect.clone_ref(py));
             let connect = connect.ok_or_else(ConnectError::too_late)?;
-            let object = connect.call1(py, (attempt,)).map_err(|error| self.failed(py, error))?;
+            let object = (attempt,).into_pyobject(py).and_then(|args| lane::run(connect.bind(py), &args));
+            let object = object.map_err(|error| self.failed(py, error))?.unbind();
             Ok(Connection { object, metadata: to.clone() })
         });
         let connection = connected.unwrap_or_else(|| Err(ConnectError::too_late()))?;
@@ -108,13 +109,10 @@ fn end(
     connection: Connection,
     why: CloseReason,
 ) -> Ended<Connection> {
-    let answer = disconnect.call1(py, (&connection.object, Closing { cx: cx.clone(), why }));
+    let args = (&connection.object, Closing { cx: cx.clone(), why }).into_pyobject(py);
+    let answer = args.and_then(|args| lane::run(disconnect.bind(py), &args));
     let answer =
-        answer.and_then(
-            |answer| {
-                if answer.is_none(py) { Ok(None) } else { Ok(Some(*answer.bind(py).cast::<Closed>()?.get())) }
-            },
-        );
+        answer.and_then(|answer| if answer.is_none() { Ok(None) } else { Ok(Some(*answer.cast::<Closed>()?.get())) });
     match answer {
         Ok(None) => Ended::Released,
         Ok(Some(Closed::AlreadyGone)) => Ended::AlreadyGone,

@@ -4,10 +4,11 @@
 use crate::peer::Peer;
 use crate::table::{Core, report_of};
 use crate::transport::Callables;
-use crate::{error, gate};
+use crate::{error, gate, lane};
 use peerage::{Ready, Shutdown};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -92,7 +93,7 @@ fn sender() -> PyResult<Sender<Arc<Call>>> {
 fn run(calls: &Receiver<Arc<Call>>) {
     for call in calls {
         let called = gate::attach(|py| {
-            if let Err(error) = call.wake.call0(py) {
+            if let Err(error) = lane::run(call.wake.bind(py), &PyTuple::empty(py)) {
                 error.write_unraisable(py, Some(call.wake.bind(py)));
             }
         });

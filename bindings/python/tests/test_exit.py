@@ -99,6 +99,41 @@ print("ends", flush=True)
         assert (ran.stdout, ran.returncode) == ("ends\n", 0), ran
 
 
+@pytest.mark.parametrize("goes_on", ["time.sleep(0.7)", "swallow()"])
+def test_callables_that_come_back_while_the_interpreter_ends_do_not_abort_it(goes_on):
+    """CPython ends their threads then. `Late` is the last thing that finalisation drops, and keeps it from its end meanwhile."""
+    source = f"""
+import sys, threading, time
+from peerage import PeerTable
+entered = threading.Barrier(3)
+def swallow():
+    try:
+        time.sleep(0.01)
+    except BaseException:
+        pass
+def call(*_):
+    entered.wait()
+    while True:
+        {goes_on}
+table = PeerTable(lambda attempt: 1 if attempt.name == "closes" else call(), call)
+table.ensure("closes", 1)
+table.insert("connects", 1)
+try:
+    table.lease("connects")
+except ConnectionError:
+    pass
+table.remove("closes")
+entered.wait()
+class Late:
+    def __del__(self, sleep=time.sleep):
+        sleep(1)
+sys.late = Late()
+print("ends", flush=True)
+"""
+    ran = child(source)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("ends\n", "", 0), ran
+
+
 def test_what_python_does_after_our_own_end_is_refused_and_does_not_hang():
     """`late` was registered before the package's own end, so it runs after that."""
     ran = child(
@@ -179,3 +214,58 @@ def test_without_the_gil_the_import_says_what_to_do():
     assert child("import sys; sys._is_gil_enabled = lambda: True\nimport peerage").returncode == 0
 
 
+
+
+def test_a_subinterpreter_is_refused_and_its_end_is_not_the_processs():
+    for name in ("_interpreters", "_xxsubinterpreters"):
+        try:
+            interpreters = __import__(name)
+            break
+        except ImportError:
+            pass
+    else:
+        pytest.skip("no subinterpreters here")
+    ran = child(
+        f"""
+import {interpreters.__name__} as interpreters
+from peerage import PeerTable
+table = PeerTable(lambda attempt: 1)
+table.ensure("a", 1)
+sub = interpreters.create()
+source = '''
+try:
+    import peerage
+except ImportError as error:
+    print("main interpreter only" in str(error), flush=True)
+'''
+interpreters.run_string(sub, source)
+interpreters.destroy(sub)
+table.lease("a").release()
+table.ensure("b", 1)
+"""
+    )
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("True\n", "", 0), ran
+
+
+def test_metadata_that_is_compared_while_the_interpreter_ends_does_not_abort_it():
+    source = """
+import sys, threading, time
+from peerage import PeerTable
+entered = threading.Event()
+class Slow:
+    def __eq__(self, other):
+        entered.set()
+        while True:
+            time.sleep(0.5)
+table = PeerTable(lambda attempt: 1)
+table.insert("a", Slow())
+threading.Thread(target=lambda: table.update("a", Slow()), daemon=True).start()
+entered.wait()
+class Late:
+    def __del__(self, sleep=time.sleep):
+        sleep(1)
+sys.late = Late()
+print("ends", flush=True)
+"""
+    ran = child(source)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("ends\n", "", 0), ran

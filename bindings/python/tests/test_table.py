@@ -135,6 +135,22 @@ def test_an_error_raised_under_a_lease_of_another_peer_blames_that_one_alone(tab
     assert raised.value.peerage_lease == ("inner", lease.generation)
 
 
+def test_an_exception_that_is_raised_again_blames_the_lease_it_leaves_then(table):
+    first, second = table.ensure("first", 1), table.ensure("second", 1)
+    fatal = ConnectionResetError()
+    for peer in (first, second):
+        with pytest.raises(ConnectionResetError), table.lease(peer.name):
+            raise fatal
+        assert peer.phase == "failed"
+        assert fatal.peerage_lease[0] == peer.name
+
+
+def test_a_timeout_that_is_none_begins_nothing(table):
+    with pytest.raises(ValueError):
+        table.ensure("new", 1, float("nan"))
+    assert "new" not in table.peers
+
+
 def test_a_lease_that_is_refused_under_another_blames_nobody(table):
     outer = table.ensure("outer", 1)
     table.insert("inner", 1)

@@ -5,6 +5,7 @@ import gc
 import os
 import pathlib
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -304,6 +305,72 @@ def test_closing_ends_who_waits_and_gives_everything_back():
             assert channel.close(PATIENCE)
         assert threading.active_count() == threads
         until(lambda: descriptors() <= before)
+
+
+@pytest.mark.parametrize("connected", [True, False])
+@pytest.mark.parametrize("end", ["term", "destroy"])
+def test_a_context_that_ends_meanwhile_ends_the_channel_and_is_not_held_up(end, connected):
+    with router() as (_, endpoint):
+        context = zmq.Context()
+        channel = AllocChannel(endpoint if connected else "tcp://127.0.0.1:1", context=context)
+        failures = []
+
+        def call():
+            with pytest.raises(AllocClosed) as caught:
+                channel.call(b"not answered", PATIENCE)
+            failures.append(str(caught.value))
+
+        threads = [threading.Thread(target=call) for _ in range(4)]
+        threads.append(threading.Thread(target=getattr(context, end)))
+        for thread in threads[:-1]:
+            thread.start()
+        if connected:
+            channel.wait_connected(PATIENCE)
+        time.sleep(0.2)
+        threads[-1].start()
+        for thread in threads:
+            thread.join(PATIENCE / 3)
+        assert not any(thread.is_alive() for thread in threads)
+        assert len(failures) == 4 and all("the channel has failed" in failure for failure in failures)
+        with pytest.raises(AllocClosed):
+            channel.call(b"later", PATIENCE)
+        assert channel.close()
+
+
+def test_a_call_that_is_interrupted_is_over():
+    class Interrupt(BaseException):
+        pass
+
+    def interrupt(*_):
+        raise Interrupt
+
+    with router() as (socket, endpoint), AllocChannel(endpoint) as channel:
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(Interrupt):
+                channel.call(b"not answered", PATIENCE)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        assert channel.snapshot()["waiting"] == 0
+
+
+def test_a_timeout_may_be_for_ever_but_is_a_number():
+    with Server() as server:
+        channel = AllocChannel(server.endpoint)
+        for forever in (float("inf"), 1e10, 2**63):
+            assert channel.call(b"x", forever) == b"reply to x"
+        with pytest.raises(ValueError):
+            channel.call(b"x", float("nan"))
+        assert channel.snapshot()["waiting"] == 0
+        assert channel.close(float("inf"))
+
+
+@pytest.mark.parametrize("request_", [5, "text", None])
+def test_a_request_is_bytes(request_):
+    with AllocChannel("tcp://127.0.0.1:1") as channel, pytest.raises(TypeError):
+        channel.call(request_, 0.1)
 
 
 def test_descriptors_of_restarts_and_silences_are_given_back():

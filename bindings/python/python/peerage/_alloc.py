@@ -72,7 +72,10 @@ class Connection:
                 self.over = True
 
     def close(self) -> None:
-        self.socket.disable_monitor()
+        try:
+            self.socket.disable_monitor()
+        except zmq.ZMQError:
+            pass  # the context has ended, and waits for its sockets; or it has closed them
         if self.monitor is not None:
             self.monitor.close(0)
         self.socket.close(0)
@@ -241,9 +244,9 @@ class Owner:
         try:
             self.current = Connection(self.context, self.endpoint)
             self.connects += 1
-        except zmq.ContextTerminated:
-            raise
         except zmq.ZMQError as error:  # a name that is none, no sockets left
+            if self.context.closed:
+                raise
             self._unmade(str(error), now)
 
     def _unmade(self, why: str, now: float) -> None:

@@ -80,7 +80,7 @@ class AllocChannel:
 
     def call(self, request: bytes, timeout: float = 30.0) -> bytes:
         """Sends ``request`` and returns the reply to it, or raises a subclass of :class:`AllocError`."""
-        return self._finish(Call(bytes(request)), timeout)
+        return self._finish(Call(memoryview(request).tobytes()), timeout)  # bytes(5) would be five of them
 
     def wait_connected(self, timeout: float = 30.0) -> None:
         """Returns when there is a connection. Raises as :meth:`call` does, having sent nothing."""
@@ -95,7 +95,7 @@ class AllocChannel:
         self._finalizer.detach()
         self._owner.end()
         if threading.current_thread() is not self._owner.thread:
-            self._owner.thread.join(timeout)
+            self._owner.thread.join(min(timeout, threading.TIMEOUT_MAX))
         return not self._owner.thread.is_alive()
 
     def snapshot(self) -> dict:
@@ -117,9 +117,16 @@ class AllocChannel:
 
     def _finish(self, call: Call, timeout: float) -> bytes:
         self._check_process()
-        deadline = time.monotonic() + timeout
-        self._owner.submit(call, deadline)
-        if not call.done.wait(max(0.0, timeout)) and self._owner.give_up(call):
+        if timeout != timeout:
+            raise ValueError("a timeout must be a number of seconds, not nan")
+        wait = min(max(0.0, timeout), threading.TIMEOUT_MAX)
+        self._owner.submit(call, time.monotonic() + timeout)
+        try:
+            done = call.done.wait(wait)
+        except BaseException:  # an interrupt: nobody waits any more
+            self._owner.give_up(call)
+            raise
+        if not done and self._owner.give_up(call):
             state = "no reply" if call.sent else self._owner.why_unsent()
             raise self._error(AllocTimedOut, f"{state} within {timeout:g} s", call)
         call.done.wait()  # whoever took the call ends it in the next few instructions

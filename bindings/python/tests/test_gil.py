@@ -115,6 +115,7 @@ def test_a_keyboard_interrupt_ends_a_wait():
         ran = child(
             f"""
 import os, signal, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background of a shell ignores it
 from peerage import PeerTable
 hold = threading.Event()
 def connect(attempt):

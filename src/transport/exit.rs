@@ -121,3 +121,50 @@ fn patiently<V>(mutex: &Mutex<V>, end: Instant) -> Option<MutexGuard<'_, V>> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::sync::atomic::AtomicBool;
+
+    const EXITS: &str = "PEERAGE_TEST_EXITS_BEHIND_A_DOOR";
+    const CODE: i32 = 3;
+    static HAS_LEFT: AtomicBool = AtomicBool::new(false);
+    static OTHER: OnceLock<Arc<Door>> = OnceLock::new();
+
+    /// Runs after our own handler.
+    extern "C" fn looks() {
+        assert!(HAS_LEFT.load(Ordering::SeqCst), "it was not waited for");
+        assert!(OTHER.get().unwrap().enter().is_none(), "it is let in");
+    }
+
+    /// fails if: `exit` does not wait for who is inside, or lets in who comes later.
+    #[test]
+    fn exit_waits_for_who_is_inside_and_lets_nobody_in() {
+        static REGISTERED: Registered = Registered::new();
+        const TEST: &str = "transport::exit::tests::exit_waits_for_who_is_inside_and_lets_nobody_in";
+        if std::env::var(EXITS).is_err() {
+            let mut this = Command::new(std::env::current_exe().unwrap());
+            let ended = this.args(["--exact", TEST, "--nocapture"]).env(EXITS, "").status().unwrap();
+            return assert_eq!(ended.code(), Some(CODE), "{ended}");
+        }
+        // SAFETY: it is code of this program, and a panic in it aborts.
+        assert_eq!(unsafe { libc::atexit(looks) }, 0);
+        watch(&REGISTERED).unwrap();
+        OTHER.set(Door::new()).ok().unwrap();
+        let (door, (enters, entered)) = (Door::new(), std::sync::mpsc::channel());
+        thread::spawn(move || {
+            let inside = door.enter();
+            enters.send(inside.is_some()).unwrap();
+            while !has_begun() {
+                thread::sleep(LOOK);
+            }
+            thread::sleep(100 * LOOK);
+            HAS_LEFT.store(true, Ordering::SeqCst);
+            drop(inside);
+        });
+        assert!(entered.recv().unwrap());
+        std::process::exit(CODE);
+    }
+}

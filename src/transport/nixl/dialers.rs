@@ -38,7 +38,8 @@ impl Dialer {
 pub(super) struct Dialers(pub(super) Box<[Arc<Dialer>]>);
 
 impl Dialers {
-    /// Whose this peer is, always: NIXL has one place for a name in an agent.
+    /// Whose this peer is, always: NIXL has one place for a name in an agent, and who is called takes a newer connection of an
+    /// agent for the end of its older ones.
     pub(super) fn of(&self, peer: &PeerName) -> &Arc<Dialer> {
         let mut hasher = DefaultHasher::new();
         peer.hash(&mut hasher);

@@ -82,8 +82,8 @@ impl Work for Dialing {
             }
         }
         answers.into_iter().for_each(|(from, bytes)| self.answered(&from, &bytes));
-        let (ended, moves, waits) = self.look_at_transfers();
         let now = Instant::now();
+        let (ended, moves, waits) = self.look_at_transfers(now);
         if now >= self.tick {
             self.tick = now + TICK;
             self.look_at_the_clock(now);
@@ -172,7 +172,7 @@ impl Dialing {
 
     /// Polls what runs, tells owners of pages what is over, asks for the next. Answers whether anything has ended, whether anything
     /// runs, and whether anything runs or is waited for.
-    fn look_at_transfers(&mut self) -> (bool, bool, bool) {
+    fn look_at_transfers(&mut self, now: Instant) -> (bool, bool, bool) {
         let (mut has_ended, mut moves, mut waits) = (false, false, false);
         for outbound in self.outbound.values_mut() {
             if !outbound.moving.is_empty() {
@@ -182,7 +182,7 @@ impl Dialing {
                 has_ended |= outbound.moving.poll(&way, &mut ended);
                 take_in(outbound, ended);
             }
-            tell(outbound, &self.dialer, &self.shared);
+            tell(outbound, now, &self.dialer, &self.shared);
             moves |= !outbound.moving.is_empty();
             waits |= moves || outbound.link.waits_for_the_peer() || outbound.dial.is_some();
         }
@@ -226,7 +226,7 @@ impl Dialing {
             && was_open
             && !link.is_running()
         {
-            tell(outbound, &self.dialer, &self.shared);
+            tell(outbound, now, &self.dialer, &self.shared);
             outbound.told = outbound.say(Kind::Goodbye, farewell as u64, &link.last_sequence().to_le_bytes()).is_ok();
             if outbound.told {
                 outbound.leaving = Some(now + LINGER);
@@ -264,7 +264,7 @@ impl Dialing {
             match outbound.dial.take() {
                 Some(dial) => drop(dial.send(Err(gone))),
                 None => {
-                    tell(&mut outbound, &self.dialer, &self.shared);
+                    tell(&mut outbound, Instant::now(), &self.dialer, &self.shared);
                     let was_open = link.end(Some(Arc::new(gone)));
                     if was_open && !link.is_running() {
                         let last = link.last_sequence().to_le_bytes();
@@ -320,9 +320,9 @@ fn take_in(outbound: &mut Outbound, Ended { mut over, broken }: Ended) {
 }
 
 /// Tells the owner of pages what we no longer access, and goes on with the next: a message each, for all of a round.
-fn tell(outbound: &mut Outbound, dialer: &Dialer, shared: &Shared) {
+fn tell(outbound: &mut Outbound, now: Instant, dialer: &Dialer, shared: &Shared) {
     let (link, remote) = (outbound.link.clone(), outbound.remote.clone());
-    let mut due = link.due(Instant::now());
+    let mut due = link.due(now);
     for (post, there) in due.begin {
         let permission = Permission::Standing(post.remote.grant);
         let way = Way { link: &link, remote: &remote, dialer, shared };

@@ -295,8 +295,11 @@ impl Inbound {
         if self.is_over {
             return Ok(());
         }
-        let wanted = self.loans.iter_mut().filter(|(_, lent)| !lent.is_recalled && lent.loan.is_revoked());
-        let wanted: Vec<_> = wanted.map(|(transfer, lent)| (*transfer, lent.is_recalled = true).0).collect();
+        let mut wanted = Vec::new();
+        for (transfer, lent) in self.loans.iter_mut().filter(|(_, lent)| !lent.is_recalled && lent.loan.is_revoked()) {
+            lent.is_recalled = true;
+            wanted.push(*transfer);
+        }
         if wanted.is_empty() { Ok(()) } else { self.say(Kind::Recall, 0, &encode_transfers(&wanted), callers) }
     }
 

@@ -1,11 +1,12 @@
 //! One connection that we opened, as its senders and the thread of its agent share it; below, "the thread".
 //!
-//! Senders call NIXL themselves, to notify. What is here is the book they keep: how much is under way, which transfers wait for
+//! Senders call NIXL themselves, to notify, and to begin transfers whose page they may access. What is here is the book they keep: how much is under way, which transfers wait for
 //! the peer's go. NIXL accepts messages for a stopped peer without limit, so the limits are here. The lock is a connection's own
 //! and held over no call of NIXL.
 
 use super::address::NixlAddress;
 use super::capi::Status;
+use super::dialers::Dialer;
 use super::error::NixlError;
 use super::mailbox::{Ending, Mailbox, OfOurs};
 use super::message::{Answer, Ask, Farewell, Go, Head, Kind};
@@ -47,17 +48,12 @@ pub struct NixlConnection {
     /// `None`: it was removed.
     remote: Option<Arc<Remote>>,
     max_notification: usize,
-    mailbox: Arc<Mailbox<OfOurs>>,
+    dialer: Arc<Dialer>,
 }
 
 impl NixlConnection {
-    pub(super) fn new(
-        link: Arc<Link>,
-        remote: Arc<Remote>,
-        max_notification: usize,
-        mailbox: Arc<Mailbox<OfOurs>>,
-    ) -> Self {
-        NixlConnection { link, remote: Some(remote), max_notification, mailbox }
+    pub(super) fn new(link: Arc<Link>, remote: Arc<Remote>, max_notification: usize, dialer: Arc<Dialer>) -> Self {
+        NixlConnection { link, remote: Some(remote), max_notification, dialer }
     }
 
     /// The most bytes of one notification: the lesser of what both sides take.
@@ -108,11 +104,10 @@ impl NixlConnection {
             return Err(NixlError::Length { peer: link.peer.clone(), local, remote: there });
         }
         if let Some(there) = link.stands(&post)? {
-            let dialer = shared.dialers.of(&link.peer);
-            match begin_here(post, there, &Way { link, remote, dialer, shared }) {
+            match begin_here(post, there, &Way { link, remote, dialer: &self.dialer, shared }) {
                 Begun::Ended => return Ok(()),
                 Begun::Runs(run) => {
-                    self.mailbox.put(OfOurs::Runs(link.clone(), run));
+                    self.dialer.mailbox.put(OfOurs::Runs(link.clone(), run));
                     return Ok(());
                 }
                 Begun::Not(back) => {
@@ -137,7 +132,7 @@ impl NixlConnection {
         ask.encode(&mut body);
         match remote.notify(&Head::new(Kind::Ask, link.generation, 0).with(&body)) {
             Ok(()) => {
-                self.mailbox.put(OfOurs::Waits);
+                self.dialer.mailbox.put(OfOurs::Waits);
                 Ok(())
             }
             Err(status) => {
@@ -200,7 +195,7 @@ impl NixlConnection {
 
     /// Requests, then the peer: the thread ends the first, this one removes the second.
     pub(super) fn disconnect(mut self, ending: Ending, deadline: Instant, clock: &Clock) -> Closed<Self> {
-        if !self.link.end_and_wait(&self.mailbox, ending, || clock.real_wait_until(deadline)) {
+        if !self.link.end_and_wait(&self.dialer.mailbox, ending, || clock.real_wait_until(deadline)) {
             return Closed::Retry(self);
         }
         let Some(remote) = self.remote.take() else { return Closed::AlreadyGone };
@@ -228,7 +223,7 @@ impl Drop for NixlConnection {
             return std::mem::forget(self.remote.take());
         }
         if self.remote.is_some() {
-            self.mailbox.put(OfOurs::Close(self.link.clone(), Ending::Goodbye(Farewell::Other)));
+            self.dialer.mailbox.put(OfOurs::Close(self.link.clone(), Ending::Goodbye(Farewell::Other)));
         }
     }
 }
@@ -278,6 +273,8 @@ struct Book {
     /// How many read or write.
     running: usize,
     standing: Standing,
+    /// Asks whose page is wanted back before the go for it was looked at: it is for one transfer.
+    recalled: HashSet<TransferId>,
     /// Who waits for a sign of life.
     probes: Vec<Probe>,
     probed: u64,
@@ -441,6 +438,7 @@ impl Link {
     pub(super) fn refused(&self, transfer: TransferId) -> Option<Post> {
         let mut book = self.book();
         book.given_up.remove(&transfer);
+        book.recalled.remove(&transfer);
         book.asked.remove(&transfer)
     }
 
@@ -448,9 +446,10 @@ impl Link {
     pub(super) fn allowed(&self, go: &Go) -> Option<(Post, Permission)> {
         let mut book = self.book();
         book.given_up.remove(&go.transfer);
+        let is_recalled = book.recalled.remove(&go.transfer);
         let post = book.asked.remove(&go.transfer)?;
         book.running += 1;
-        let lasts = book.over.is_none() && book.standing.open(&post.remote, post.kind, go);
+        let lasts = !is_recalled && book.over.is_none() && book.standing.open(&post.remote, post.kind, go);
         let permission = if lasts { Permission::Standing(post.remote.grant) } else { Permission::Own };
         Some((post, permission))
     }
@@ -482,7 +481,11 @@ impl Link {
 
     /// The peer wants its page back.
     pub(super) fn recalled(&self, ask: TransferId) {
-        self.book().standing.recall(ask);
+        let mut book = self.book();
+        if book.asked.contains_key(&ask) {
+            book.recalled.insert(ask);
+        }
+        book.standing.recall(ask);
     }
 
     /// What is due: transfers whose turn it is, and pages that go back.
@@ -554,5 +557,40 @@ impl Link {
             book = self.changed.wait_timeout(book, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
+    }
+}
+
+#[cfg(all(test, not(peerage_loom)))]
+mod tests {
+    use super::*;
+    use crate::name::Incarnation;
+    use crate::region::Region;
+    use crate::transfer::{RemoteSlice, TransferKind};
+    use crate::transport::ConnectContext;
+
+    /// What a go is good for, where its page was wanted back before or not.
+    fn permission(is_recalled: bool) -> Permission {
+        let peer = PeerName::new("peer").unwrap();
+        let cx = ConnectContext::standalone(peer.clone(), Generation(1), Instant::now());
+        let address = NixlAddress::new(peer.clone(), Incarnation(1), 0, Vec::new(), Vec::new());
+        let link = Link::new(peer, &address, Generation(1), cx.reporter().clone());
+        let there = RemoteSlice { grant: 7, region: 1, offset: 0, len: 8 };
+        let (post, _transfer) = Post::standalone(TransferKind::Write, Region::zeroed(8).slice(0..8).unwrap(), there);
+        let id = post.id;
+        link.book().asked.insert(id, post);
+        if is_recalled {
+            link.recalled(id);
+        }
+        let go = Go { transfer: id, keys: 0, kind: 0, device: 0, address: 64, from: 0, to: 8, metadata: Vec::new() };
+        link.allowed(&go).unwrap().1
+    }
+
+    /// NIXL promises no order, and a go may wait for its keys.
+    ///
+    /// fails if: a recall that comes before its go is forgotten.
+    #[test]
+    fn a_go_lasts_unless_its_page_was_recalled_before() {
+        assert_eq!(permission(false), Permission::Standing(7));
+        assert_eq!(permission(true), Permission::Own);
     }
 }

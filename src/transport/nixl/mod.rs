@@ -35,7 +35,8 @@
 //! There may be [several callers](NixlBuilder::agents), with some of the peers each.
 //!
 //! # Who may call what
-//! Agents are always made in NIXL's mode for several threads. **Senders** notify, on their own threads. **A connecting thread**
+//! Agents are always made in NIXL's mode for several threads. **Senders** notify, and begin
+//! transfers under a permission that lasts, on their own threads. **A connecting thread**
 //! loads the peer and says hello, **a closing thread** removes it; `register` and `deregister` run on their caller's.
 //! **Everything else is done by one thread for each agent**, `peerage-nixl`. Loading a peer takes the agent's exclusive lock for
 //! as long as NIXL connects: others' sends wait for it inside NIXL, see [limitations](crate::docs::limitations).
@@ -359,7 +360,7 @@ impl Transport for Nixl {
         match self.greet(cx, &link, &remote, dialer, to.keys(), &outcome) {
             Ok(answer) => {
                 let max = self.shared.settings.max_notification.min(answer.max_notification as usize);
-                let connection = NixlConnection::new(link, remote, max, mailbox.clone());
+                let connection = NixlConnection::new(link, remote, max, dialer.clone());
                 Ok(Connected { connection, incarnation: Some(answer.incarnation) })
             }
             Err(error) => {

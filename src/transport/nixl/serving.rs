@@ -12,7 +12,7 @@ use super::shared::Shared;
 use super::thread::{Look, TICK, Work};
 use crate::state::Generation;
 use crate::transport::limits::is_overfull;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -171,8 +171,8 @@ impl Serving {
     }
 
     fn look_at_the_clock(&mut self, now: Instant) {
-        let inbound = &self.inbound;
-        self.callers.look_at_the_clock(now, |agent| inbound.values().any(|inbound| inbound.agent == *agent));
+        let connected: HashSet<&Arc<str>> = self.inbound.values().map(|inbound| &inbound.agent).collect();
+        self.callers.look_at_the_clock(now, |agent| connected.contains(agent));
         for inbound in self.inbound.values_mut() {
             let said = inbound.look_at_the_clock(now, &self.callers);
             judge(inbound, said, &self.shared);

@@ -99,9 +99,22 @@ print("ends", flush=True)
         assert (ran.stdout, ran.returncode) == ("ends\n", 0), ran
 
 
+def ends_late(source):
+    """`Late` is the last thing that finalisation drops, and keeps it from its end for the time of some wakings."""
+    late = """
+class Late:
+    def __del__(self, sleep=time.sleep):
+        sleep(1)
+sys.late = Late()
+print("ends", flush=True)
+"""
+    ran = child(source + late)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("ends\n", "", 0), ran
+
+
 @pytest.mark.parametrize("goes_on", ["time.sleep(0.7)", "swallow()"])
 def test_callables_that_come_back_while_the_interpreter_ends_do_not_abort_it(goes_on):
-    """CPython ends their threads then. `Late` is the last thing that finalisation drops, and keeps it from its end meanwhile."""
+    """CPython ends their threads then."""
     source = f"""
 import sys, threading, time
 from peerage import PeerTable
@@ -124,14 +137,8 @@ except ConnectionError:
     pass
 table.remove("closes")
 entered.wait()
-class Late:
-    def __del__(self, sleep=time.sleep):
-        sleep(1)
-sys.late = Late()
-print("ends", flush=True)
 """
-    ran = child(source)
-    assert (ran.stdout, ran.stderr, ran.returncode) == ("ends\n", "", 0), ran
+    ends_late(source)
 
 
 def test_what_python_does_after_our_own_end_is_refused_and_does_not_hang():
@@ -261,11 +268,5 @@ table = PeerTable(lambda attempt: 1)
 table.insert("a", Slow())
 threading.Thread(target=lambda: table.update("a", Slow()), daemon=True).start()
 entered.wait()
-class Late:
-    def __del__(self, sleep=time.sleep):
-        sleep(1)
-sys.late = Late()
-print("ends", flush=True)
 """
-    ran = child(source)
-    assert (ran.stdout, ran.stderr, ran.returncode) == ("ends\n", "", 0), ran
+    ends_late(source)

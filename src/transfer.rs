@@ -12,6 +12,7 @@ use crate::cancel::Cancelled;
 use crate::clock::Clock;
 use crate::error::Sent;
 use crate::grant::Refusal;
+use crate::help::{self, Help};
 use crate::name::PeerName;
 use crate::region::Slice;
 use crate::sync::{Arc, AtomicU32, Mutex, Ordering};
@@ -20,6 +21,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{OnceLock, Weak};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -188,6 +190,7 @@ impl Post {
             moved: AtomicU64::new(UNSAID),
             stalled: AtomicBool::new(false),
             ended: Arc::new(Cell::new()),
+            helper: OnceLock::new(),
             home: Mutex::new(Home { counted: home, waiting: Vec::new(), is_over: false }),
         });
         let transfer = Transfer { core: core.clone(), wait: Wait::new(core.ended.clone()), clock };
@@ -244,6 +247,8 @@ pub(crate) struct Core {
     /// For showing.
     stalled: AtomicBool,
     ended: Arc<Cell<Outcome>>,
+    /// Weak: a transfer that its caller keeps keeps no connection.
+    helper: OnceLock<Weak<dyn Help>>,
     /// `state` changes under this lock, so the home is told in order.
     home: Mutex<Home>,
 }
@@ -406,6 +411,15 @@ impl Completion {
         self.say(moved.min(MAX_MOVED));
     }
 
+    /// Whoever waits for it, in [`Transfer::wait`], calls `helper` for about a millisecond before it sleeps, and again each time
+    /// that it waits. For a transport whose native side moves bytes only when it is asked how far it is. The first counts. Its own
+    /// threads complete the transfer all the same if nobody waits, or not in this way. Never waits.
+    pub fn helped_by(&self, helper: Weak<dyn Help>) {
+        if let Some(core) = &self.core {
+            let _ = core.helper.set(helper);
+        }
+    }
+
     fn say(&self, moved: u64) {
         if let Some(core) = &self.core {
             core.moved.store(moved, Relaxed);
@@ -457,9 +471,14 @@ impl Transfer {
     }
 
     /// Blocks this thread until the outcome is there; `None` if the deadline (by the table's clock) passes first, and the transfer goes on.
+    /// Where the transport lets it ([`Completion::helped_by`]), this thread moves the bytes meanwhile.
     pub fn wait(&self, deadline: Instant) -> Option<Outcome> {
         if !self.core.ended.is_here() {
             return Some(Outcome::Unknown);
+        }
+        if let Some(helper) = self.core.helper.get().and_then(Weak::upgrade) {
+            let is_over = || self.try_outcome().is_some() || self.clock.real_wait_until(deadline).is_none();
+            help::help(&*helper, self.core.id, is_over);
         }
         self.core.ended.wait_until(deadline, &self.clock)
     }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// As `transport::nixl` makes its agents.
 const CONFIG: AgentConfig = AgentConfig {
-    enable_prog_thread: true,
+    enable_prog_thread: false,
     enable_listen_thread: false,
     listen_port: 0,
     thread_sync: THREAD_SYNC_RW,

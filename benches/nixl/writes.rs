@@ -26,11 +26,18 @@ pub(crate) fn measure(pairs: usize) -> Result<(), Box<dyn Error>> {
     local.slice(0..DEPTH * MIB)?.write(0, &vec![7; DEPTH * MIB])?;
     table.register(&local)?;
     bare.load(&served.address);
-    for (len, writes) in [(64 << 10, 4000), (MIB, 600)] {
+    for (len, writes) in [(64 << 10, 16_000), (MIB, 2_000)] {
         let rate = |took: Duration| (writes * len) as f64 / MIB as f64 / took.as_secs_f64();
         let ours = || Ok::<_, Box<dyn Error>>(rate(by_table(&peer.lease()?, &local, &served.grants, len, writes)?));
         let theirs = || rate(bare.write(len, writes, DEPTH));
         let mut measured = Vec::new();
+        if let Ok(only) = std::env::var("ONLY") {
+            for _ in 0..pairs {
+                let r = if only == "ours" { ours()? } else { theirs() };
+                say(&[len as f64, r]);
+            }
+            continue;
+        }
         for pair in 0..pairs {
             let (ours, theirs) = if pair % 2 == 0 {
                 (ours()?, theirs())

@@ -288,8 +288,8 @@ pub trait DataPlane: Transport {
     /// caller gets the error, a shutdown's report names the region.
     fn deregister(&self, region: &Region) -> Result<(), Self::Error>;
 
-    /// Starts a read or a write. `Ok`: `post.completion` is completed, by this call or from a thread of the transport, when
-    /// the transport no longer touches `post.local`. Never waits. A transport that can should say how far it is, by
+    /// Starts a read or a write. `Ok`: `post.completion` is completed, by this call, from a thread of the transport, or by who waits for
+    /// it ([`Completion::helped_by`](crate::Completion::helped_by)), when the transport no longer touches `post.local`. Never waits. A transport that can should say how far it is, by
     /// [`Completion::waits`](crate::Completion::waits), [`begins`](crate::Completion::begins) and
     /// [`progress`](crate::Completion::progress): without it a late transfer may always have been sent, and none is stalled.
     ///

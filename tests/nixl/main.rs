@@ -7,6 +7,7 @@ mod agents;
 mod bypassed;
 mod crash;
 mod exits;
+mod helping;
 mod inbound;
 mod messages;
 mod pages;

@@ -5,6 +5,7 @@ use super::capi::Status;
 use super::mailbox::{Mailbox, OfOurs};
 use super::moving::Graveyard;
 use super::native::Agent;
+use super::senders::Senders;
 use crate::name::PeerName;
 use crate::sync::lock;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,6 +18,7 @@ pub(super) struct Dialer {
     /// Of its thread.
     pub(super) mailbox: Arc<Mailbox<OfOurs>>,
     pub(super) graveyard: Mutex<Graveyard>,
+    pub(super) senders: Senders,
     /// Which one it is.
     pub(super) place: usize,
 }
@@ -25,7 +27,8 @@ impl Dialer {
     /// Before memory is registered with it: who answers gets no keys.
     pub(super) fn new(agent: Arc<Agent>, place: usize) -> Result<Arc<Self>, Status> {
         let metadata = agent.local_metadata()?;
-        Ok(Arc::new(Dialer { agent, metadata, mailbox: Arc::new(Mailbox::new()), graveyard: Mutex::default(), place }))
+        let (mailbox, graveyard) = (Arc::new(Mailbox::new()), Mutex::default());
+        Ok(Arc::new(Dialer { agent, metadata, mailbox, graveyard, senders: Senders::default(), place }))
     }
 
     /// How many transfers NIXL has not let go of, or not in a way that proves anything.

@@ -4,12 +4,14 @@
 
 use super::dialers::Dialer;
 use super::error::NixlError;
+use super::helping::Left;
 use super::link::{Dial, Link, remove};
 use super::mailbox::{Ending, OfOurs};
 use super::message::{Answer, Farewell, Go, Head, Kind, decode_transfer, encode_transfers};
-use super::moving::{Ended, Moving, Permission, Run, Way};
+use super::moving::{Broken, Permission, Way};
 use super::native::{Memory, MemoryKind};
 use super::remote::Remote;
+use super::senders::Taking;
 use super::shared::Shared;
 use super::thread::{Look, TICK, Work};
 use crate::grant::Refusal;
@@ -32,13 +34,12 @@ struct Outbound {
     remote: Arc<Remote>,
     /// The attempt, until it has its answer.
     dial: Option<SyncSender<Result<Answer, NixlError>>>,
-    moving: Moving,
+    /// Its transfers, to who waits for them.
+    left: Left,
     /// Goes whose keys have not come.
     parked: Vec<Go>,
     /// Which of the peer's registrations NIXL knows.
     keys: u64,
-    /// Accesses that are over, for the owner of the pages.
-    over: Vec<TransferId>,
     /// Its user has no more use for it, and a goodbye is waited for until then.
     leaving: Option<Instant>,
     /// The peer was told that it ends.
@@ -60,13 +61,17 @@ pub(super) struct Dialing {
     shared: Arc<Shared>,
     dialer: Arc<Dialer>,
     outbound: HashMap<Key, Outbound>,
+    /// An answer is due.
+    expects: bool,
+    taking: Taking,
     tick: Instant,
 }
 
 impl Work for Dialing {
     fn look(&mut self) -> Look {
         // An error has taken nothing, and is there again at the next look, if it is no moment's.
-        let answers = self.dialer.agent.take_notifications().unwrap_or_default();
+        let is_due = self.taking.is_due(&self.dialer.senders, self.expects, Instant::now());
+        let answers = if is_due { self.dialer.agent.take_notifications().unwrap_or_default() } else { Vec::new() };
         let events = self.dialer.mailbox.take();
         let moved = !(answers.is_empty() && events.is_empty());
         for event in events {
@@ -74,7 +79,6 @@ impl Work for Dialing {
                 OfOurs::Dial(dial) => self.dial(*dial),
                 OfOurs::Close(link, ending) => self.leave(&link, ending),
                 OfOurs::Waits => {}
-                OfOurs::Runs(link, run) => self.take_over(&link, run),
                 OfOurs::Stop => {
                     self.stop();
                     return Look::Last;
@@ -83,13 +87,13 @@ impl Work for Dialing {
         }
         answers.into_iter().for_each(|(from, bytes)| self.answered(&from, &bytes));
         let now = Instant::now();
-        let (ended, moves, waits) = self.look_at_transfers(now);
+        let (ended, moves) = self.look_at_transfers(now);
         if now >= self.tick {
             self.tick = now + TICK;
             self.look_at_the_clock(now);
         }
         self.close(now);
-        Look::Again { moved: moved || ended, moves, waits }
+        Look::Again { moved: moved || ended, moves, waits: moves || self.expects }
     }
 
     fn sleep(&self, at_most: Duration) {
@@ -99,7 +103,8 @@ impl Work for Dialing {
 
 impl Dialing {
     pub(super) fn new(shared: Arc<Shared>, dialer: Arc<Dialer>) -> Self {
-        Dialing { shared, dialer, outbound: HashMap::new(), tick: Instant::now() }
+        let now = Instant::now();
+        Dialing { shared, dialer, outbound: HashMap::new(), expects: false, taking: Taking::new(now), tick: now }
     }
 
     fn dial(&mut self, dial: Dial) {
@@ -108,10 +113,9 @@ impl Dialing {
             link: link.clone(),
             remote,
             dial: Some(done),
-            moving: Moving::default(),
+            left: Left::default(),
             parked: Vec::new(),
             keys,
-            over: Vec::new(),
             leaving: None,
             told: false,
             ask: (Instant::now() + ASK_AGAIN.0, ASK_AGAIN.0),
@@ -170,23 +174,30 @@ impl Dialing {
         }
     }
 
-    /// Polls what runs, tells owners of pages what is over, asks for the next. Answers whether anything has ended, whether anything
-    /// runs, and whether anything runs or is waited for.
-    fn look_at_transfers(&mut self, now: Instant) -> (bool, bool, bool) {
-        let (mut has_ended, mut moves, mut waits) = (false, false, false);
+    /// Polls what runs, tells owners of pages what is over, asks for the next. Answers whether anything has ended, and whether
+    /// anything runs.
+    fn look_at_transfers(&mut self, now: Instant) -> (bool, bool) {
+        let (mut has_ended, mut moves) = (false, false);
+        self.expects = false;
         for outbound in self.outbound.values_mut() {
-            if !outbound.moving.is_empty() {
-                let mut ended = Ended::default();
-                let (link, remote) = (outbound.link.clone(), outbound.remote.clone());
+            let (link, remote) = (outbound.link.clone(), outbound.remote.clone());
+            if !outbound.left.leave_to_who_waits(&link.helped, now) {
+                let (mut moving, mut broken) = (lock(&link.moving), Broken::default());
+                moving.take_over(link.take_begun());
                 let way = Way { link: &link, remote: &remote, dialer: &self.dialer, shared: &self.shared };
-                has_ended |= outbound.moving.poll(&way, &mut ended);
-                take_in(outbound, ended);
+                let is_left = link.helped.is_left();
+                if !is_left || outbound.left.is_stuck(moving.oldest()) {
+                    // It stays awake for those that nobody helps.
+                    has_ended |= moving.poll(&way, &mut broken) && !is_left;
+                    moves |= !moving.is_empty() && !is_left;
+                }
+                drop(moving);
+                take_in(outbound, broken);
             }
             tell(outbound, now, &self.dialer, &self.shared);
-            moves |= !outbound.moving.is_empty();
-            waits |= moves || outbound.link.waits_for_the_peer() || outbound.dial.is_some();
+            self.expects |= outbound.link.is_owed() || outbound.dial.is_some() || outbound.leaving.is_some();
         }
-        (has_ended, moves, waits)
+        (has_ended, moves)
     }
 
     fn look_at_the_clock(&mut self, now: Instant) {
@@ -203,14 +214,6 @@ impl Dialing {
             }
         }
         lock(&self.dialer.graveyard).dig_up();
-    }
-
-    fn take_over(&mut self, link: &Arc<Link>, run: Run) {
-        let key = (link.peer.clone(), link.generation);
-        match self.outbound.get_mut(&key).filter(|outbound| Arc::ptr_eq(&outbound.link, link)) {
-            Some(outbound) => outbound.moving.take_over(run),
-            None => run.leak(&self.dialer),
-        }
     }
 
     /// Its user has given it back, or gives up the wait for it.
@@ -272,7 +275,10 @@ impl Dialing {
                     }
                 }
             }
-            outbound.moving.leak(&self.dialer);
+            let mut moving = lock(&link.moving);
+            moving.take_over(link.take_begun());
+            moving.leak(&self.dialer);
+            drop(moving);
             drop(remove(outbound.remote));
             link.done();
         }
@@ -298,23 +304,17 @@ fn go_on(outbound: &mut Outbound, mut go: Go, dialer: &Dialer, shared: &Shared) 
         return outbound.parked.push(go);
     }
     let link = outbound.link.clone();
-    let ended = match link.allowed(&go) {
-        Some((post, permission)) => {
-            let Go { kind, device, address, .. } = go;
-            let (kind, address) = (MemoryKind(kind), address as usize);
-            let there = Memory { kind, address, len: post.local.len(), device };
-            let way = Way { link: &link, remote: &outbound.remote, dialer, shared };
-            outbound.moving.begin(post, there, permission, &way)
-        }
-        // It was given up meanwhile, and nothing was moved.
-        None => Ended { over: vec![go.transfer], broken: None },
-    };
-    take_in(outbound, ended);
+    let Some((post, permission)) = link.allowed(&go) else { return };
+    let Go { kind, device, address, .. } = go;
+    let (kind, address) = (MemoryKind(kind), address as usize);
+    let there = Memory { kind, address, len: post.local.len(), device };
+    let way = Way { link: &link, remote: &outbound.remote, dialer, shared };
+    let broken = lock(&link.moving).begin(post, there, permission, &way);
+    take_in(outbound, broken);
 }
 
-fn take_in(outbound: &mut Outbound, Ended { mut over, broken }: Ended) {
-    outbound.over.append(&mut over);
-    if let Some(error) = broken {
+fn take_in(outbound: &mut Outbound, Broken(error): Broken) {
+    if let Some(error) = error {
         fail(outbound, error);
     }
 }
@@ -322,14 +322,13 @@ fn take_in(outbound: &mut Outbound, Ended { mut over, broken }: Ended) {
 /// Tells the owner of pages what we no longer access, and goes on with the next: a message each, for all of a round.
 fn tell(outbound: &mut Outbound, now: Instant, dialer: &Dialer, shared: &Shared) {
     let (link, remote) = (outbound.link.clone(), outbound.remote.clone());
-    let mut due = link.due(now);
+    let due = link.due(now);
     for (post, there) in due.begin {
         let permission = Permission::Standing(post.remote.grant);
         let way = Way { link: &link, remote: &remote, dialer, shared };
-        let ended = outbound.moving.begin(post, there, permission, &way);
-        take_in(outbound, ended);
+        let broken = lock(&link.moving).begin(post, there, permission, &way);
+        take_in(outbound, broken);
     }
-    due.over.append(&mut outbound.over);
     let mut said = if due.over.is_empty() { Ok(()) } else { outbound.say(Kind::Over, 0, &encode_transfers(&due.over)) };
     if said.is_ok() && !due.asks.is_empty() {
         said = outbound.say(Kind::Ask, 0, &due.asks);

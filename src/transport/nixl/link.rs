@@ -1,16 +1,18 @@
 //! One connection that we opened, as its senders and the thread of its agent share it; below, "the thread".
 //!
-//! Senders call NIXL themselves, to notify, and to begin transfers whose page they may access. What is here is the book they keep: how much is under way, which transfers wait for
-//! the peer's go. NIXL accepts messages for a stopped peer without limit, so the limits are here. The lock is a connection's own
-//! and held over no call of NIXL.
+//! Senders call NIXL themselves, to notify, and to begin transfers whose page they may access. What is here is the book they
+//! keep: how much is under way, which transfers wait for the peer's go. NIXL accepts messages for a stopped peer without limit, so
+//! the limits are here. The book's lock is a connection's own and held over no call of NIXL. That of `moving` is, but no sender
+//! waits for it: the thread does, and who waits for a transfer tries it.
 
 use super::address::NixlAddress;
 use super::capi::Status;
 use super::dialers::Dialer;
 use super::error::NixlError;
+use super::helping::Helped;
 use super::mailbox::{Ending, Mailbox, OfOurs};
 use super::message::{Answer, Ask, Farewell, Go, Head, Kind};
-use super::moving::{Begun, Permission, Way, begin_here};
+use super::moving::{Begun, Moving, Permission, Run, Way, begin_here};
 use super::native::Memory;
 use super::remote::Remote;
 use super::shared::Shared;
@@ -22,7 +24,8 @@ use crate::name::PeerName;
 use crate::state::Generation;
 use crate::sync::lock;
 use crate::transfer::{Outcome, Post, TransferError, TransferId};
-use crate::transport::{Closed, Liveness, Reporter};
+use crate::transport::exit::Door;
+use crate::transport::{Closed, ConnectContext, Liveness, Reporter};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::mpsc;
@@ -104,14 +107,18 @@ impl NixlConnection {
             return Err(NixlError::Length { peer: link.peer.clone(), local, remote: there });
         }
         if let Some(there) = link.stands(&post)? {
-            match begin_here(post, there, &Way { link, remote, dialer: &self.dialer, shared }) {
+            let way = Way { link, remote, dialer: &self.dialer, shared };
+            match self.dialer.senders.inside(|| begin_here(post, there, &way)) {
                 Begun::Ended => return Ok(()),
                 Begun::Runs(run) => {
-                    self.dialer.mailbox.put(OfOurs::Runs(link.clone(), run));
+                    link.begun(run);
+                    if !link.helped.is_left() {
+                        self.dialer.mailbox.put(OfOurs::Waits);
+                    }
                     return Ok(());
                 }
                 Begun::Not(back) => {
-                    link.ran(Permission::Standing(back.remote.grant));
+                    link.ran(back.id, Permission::Standing(back.remote.grant));
                     post = back;
                 }
             }
@@ -253,6 +260,10 @@ pub(super) struct Link {
     pub(super) address: Arc<str>,
     pub(super) generation: Generation,
     pub(super) reporter: Reporter,
+    pub(super) door: Arc<Door>,
+    /// What NIXL has. Held while NIXL is asked of it.
+    pub(super) moving: Mutex<Moving>,
+    pub(super) helped: Helped,
     book: Mutex<Book>,
     changed: Condvar,
 }
@@ -272,6 +283,10 @@ struct Book {
     given_up: HashSet<TransferId>,
     /// How many read or write.
     running: usize,
+    /// Of these, those that their senders have begun, and nobody has looked at since.
+    begun: Vec<Run>,
+    /// Those that are over, for the owner of their pages, which asked for each.
+    over_here: Vec<TransferId>,
     standing: Standing,
     /// Asks whose page is wanted back before the go for it was looked at: it is for one transfer.
     recalled: HashSet<TransferId>,
@@ -327,13 +342,16 @@ fn ask_of(post: &Post) -> Ask {
 }
 
 impl Link {
-    pub(super) fn new(peer: PeerName, address: &NixlAddress, generation: Generation, reporter: Reporter) -> Self {
+    pub(super) fn new(cx: &ConnectContext, address: &NixlAddress, door: Arc<Door>) -> Self {
         Link {
             process: Process::this(),
-            peer,
+            peer: cx.name().clone(),
             address: address.to_string().into(),
-            generation,
-            reporter,
+            generation: cx.generation(),
+            reporter: cx.reporter().clone(),
+            door,
+            moving: Mutex::default(),
+            helped: Helped::default(),
             book: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -421,11 +439,6 @@ impl Link {
         }
     }
 
-    /// Whether an answer is due at any moment.
-    pub(super) fn waits_for_the_peer(&self) -> bool {
-        self.book().waits()
-    }
-
     /// Whether the peer owes us anything: then its death must be noticed here, as nobody else may call. Who finds the window full
     /// calls nothing.
     pub(super) fn is_owed(&self) -> bool {
@@ -442,12 +455,15 @@ impl Link {
         book.asked.remove(&transfer)
     }
 
-    /// The peer lets it read or write, once or from here on. `None`: it was given up.
+    /// The peer lets it read or write, once or from here on. `None`: it was given up, and nothing was moved.
     pub(super) fn allowed(&self, go: &Go) -> Option<(Post, Permission)> {
         let mut book = self.book();
         book.given_up.remove(&go.transfer);
         let is_recalled = book.recalled.remove(&go.transfer);
-        let post = book.asked.remove(&go.transfer)?;
+        let Some(post) = book.asked.remove(&go.transfer) else {
+            book.over_here.push(go.transfer);
+            return None;
+        };
         book.running += 1;
         let lasts = !is_recalled && book.over.is_none() && book.standing.open(&post.remote, post.kind, go);
         let permission = if lasts { Permission::Standing(post.remote.grant) } else { Permission::Own };
@@ -466,12 +482,29 @@ impl Link {
     }
 
     /// One that ran has ended.
-    pub(super) fn ran(&self, permission: Permission) {
+    pub(super) fn ran(&self, transfer: TransferId, permission: Permission) {
         let mut book = self.book();
         book.running -= 1;
-        if let Permission::Standing(grant) = permission {
-            book.standing.leave(grant);
+        match permission {
+            Permission::Standing(grant) => book.standing.leave(grant),
+            Permission::Own => book.over_here.push(transfer),
         }
+    }
+
+    /// Its sender has begun it; whoever looks next sees to it.
+    fn begun(&self, run: Run) {
+        let mut book = self.book();
+        if book.done {
+            drop(book);
+            // With all that it may touch, nobody will look.
+            return drop(run);
+        }
+        book.begun.push(run);
+    }
+
+    /// Those that were begun since the last look.
+    pub(super) fn take_begun(&self) -> Vec<Run> {
+        std::mem::take(&mut self.book().begun)
     }
 
     /// Whether one reads or writes, here or on its way to the thread.
@@ -506,6 +539,7 @@ impl Link {
             }
         }
         due.over = book.standing.returns(now);
+        due.over.append(&mut book.over_here);
         due
     }
 
@@ -529,7 +563,11 @@ impl Link {
 
     /// The thread has nothing of it any more.
     pub(super) fn done(&self) {
-        self.book().done = true;
+        let mut book = self.book();
+        book.done = true;
+        let begun = std::mem::take(&mut book.begun);
+        drop(book);
+        drop(begun);
         self.changed.notify_all();
     }
 
@@ -566,14 +604,13 @@ mod tests {
     use crate::name::Incarnation;
     use crate::region::Region;
     use crate::transfer::{RemoteSlice, TransferKind};
-    use crate::transport::ConnectContext;
 
     /// What a go is good for, where its page was wanted back before or not.
     fn permission(is_recalled: bool) -> Permission {
         let peer = PeerName::new("peer").unwrap();
         let cx = ConnectContext::standalone(peer.clone(), Generation(1), Instant::now());
         let address = NixlAddress::new(peer.clone(), Incarnation(1), 0, Vec::new(), Vec::new());
-        let link = Link::new(peer, &address, Generation(1), cx.reporter().clone());
+        let link = Link::new(&cx, &address, Door::new());
         let there = RemoteSlice { grant: 7, region: 1, offset: 0, len: 8 };
         let (post, _transfer) = Post::standalone(TransferKind::Write, Region::zeroed(8).slice(0..8).unwrap(), there);
         let id = post.id;

@@ -2,7 +2,6 @@
 
 use super::link::{Dial, Link};
 use super::message::Farewell;
-use super::moving::Run;
 use super::registry::InboundKey;
 use crate::sync::lock;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -14,10 +13,8 @@ pub(super) enum OfOurs {
     Dial(Box<Dial>),
     /// End a connection; again, if it was told before.
     Close(Arc<Link>, Ending),
-    /// A transfer was asked for: there is something to wait for.
+    /// A transfer was asked for, or begun: there is something to wait for.
     Waits,
-    /// A transfer was begun: it is to be seen to.
-    Runs(Arc<Link>, Run),
     /// The transport is dropped.
     Stop,
 }

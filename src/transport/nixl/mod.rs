@@ -17,6 +17,8 @@
 //! | `serving` | the thread of the agent that serves: who is let in, what they say |
 //! | `link` | one connection that we opened, as its senders see it |
 //! | `moving` | its transfers |
+//! | `helping` | who waits for one moves it on |
+//! | `senders` | when the thread leaves NIXL to them |
 //! | `standing` | permissions that last |
 //! | `inbound` | one connection that somebody opened to us |
 //! | `callers` | how those are answered |
@@ -36,9 +38,10 @@
 //!
 //! # Who may call what
 //! Agents are always made in NIXL's mode for several threads. **Senders** notify, and begin
-//! transfers under a permission that lasts, on their own threads. **A connecting thread**
+//! transfers under a permission that lasts, on their own threads. **Who waits** for a transfer, in
+//! [`Transfer::wait`](crate::Transfer::wait), polls it, and completes it. **A connecting thread**
 //! loads the peer and says hello, **a closing thread** removes it; `register` and `deregister` run on their caller's.
-//! **Everything else is done by one thread for each agent**, `peerage-nixl`. Loading a peer takes the agent's exclusive lock for
+//! **Everything else is done by one thread for each agent**, `peerage-nixl`: it polls what nobody waits for in that way. Loading a peer takes the agent's exclusive lock for
 //! as long as NIXL connects: others' sends wait for it inside NIXL, see [limitations](crate::docs::limitations).
 //!
 //! # How a connection ends
@@ -50,7 +53,8 @@
 //! # How pages move
 //! Whoever wants to read or write one asks its owner, who holds it under its grant and answers where it is. Then NIXL moves it by
 //! itself. The permission lasts while it is used: further parts of the page are moved without a word, on the thread that wants it.
-//! It goes back within moments when nothing has used it, and at once when its owner revokes the grant. See `standing`,
+//! It goes back within 5 ms when nothing has used it; when its owner revokes the grant, at once, or within 20 ms while senders are
+//! busy with it. See `standing`,
 //! `moving` and `inbound` for when pages are free again.
 //!
 //! # What it does not do
@@ -75,6 +79,7 @@ mod counts;
 mod dialers;
 mod dialing;
 mod error;
+mod helping;
 mod inbound;
 mod library;
 mod link;
@@ -85,6 +90,7 @@ mod native;
 mod registry;
 mod remote;
 mod request;
+mod senders;
 mod serving;
 mod shared;
 mod standing;
@@ -353,7 +359,7 @@ impl Transport for Nixl {
         let dialer = self.shared.dialers.of(cx.name());
         let mailbox = &dialer.mailbox;
         let remote = Arc::new(Self::load(dialer, cx.name(), to)?);
-        let link = Arc::new(Link::new(cx.name().clone(), to, cx.generation(), cx.reporter().clone()));
+        let link = Arc::new(Link::new(cx, to, dialer.agent.door.clone()));
         let (done, outcome) = mpsc::sync_channel(1);
         let dial = Dial { link: link.clone(), remote: remote.clone(), keys: to.keys(), done };
         mailbox.put(OfOurs::Dial(Box::new(dial)));

@@ -1,5 +1,8 @@
 //! The transfers of one connection that we opened, from the peer's go to the proof that they have ended here.
 //!
+//! NIXL moves bytes when it is asked how far it is, so the thread asks; whoever waits for a transfer asks for its own
+//! ([`Help`](crate::Help)). Both hold the lock of [`Link::moving`] meanwhile, which nobody waits for but the thread.
+//!
 //! # When a page of ours is ours again
 //! When NIXL says that its transfer is done, or that it has failed: each of ours is one piece, so an error is the end of the one
 //! operation that NIXL's backend has made of it. What NIXL registered for it is kept all the same where the error was not the
@@ -16,6 +19,7 @@ use super::request::{Held, Kind, Progress, Request};
 use super::shared::Shared;
 use crate::sync::lock;
 use crate::transfer::{Completion, Outcome, Post, TransferError, TransferId, TransferKind};
+use std::sync::Arc;
 
 #[derive(Default)]
 pub(super) struct Moving(Vec<Run>);
@@ -70,17 +74,22 @@ impl Drop for Graveyard {
 
 /// What a transfer goes over.
 pub(super) struct Way<'a> {
-    pub(super) link: &'a Link,
+    pub(super) link: &'a Arc<Link>,
     pub(super) remote: &'a Remote,
     pub(super) dialer: &'a Dialer,
     pub(super) shared: &'a Shared,
 }
 
-/// Transfers that are over here, and an error if it is the peer's.
+/// An error if it is the peer's.
 #[derive(Default)]
-pub(super) struct Ended {
-    pub(super) over: Vec<TransferId>,
-    pub(super) broken: Option<NixlError>,
+pub(super) struct Broken(pub(super) Option<NixlError>);
+
+/// What NIXL has said of one transfer.
+pub(super) enum Asked {
+    Runs,
+    Done(Run),
+    /// It is not among them, or the thread has to look at it.
+    Other,
 }
 
 impl Moving {
@@ -89,13 +98,13 @@ impl Moving {
     }
 
     /// The peer lets a transfer read or write, there.
-    pub(super) fn begin(&mut self, post: Post, there: Memory, permission: Permission, way: &Way<'_>) -> Ended {
-        let (link, mut ended) = (way.link, Ended::default());
+    pub(super) fn begin(&mut self, post: Post, there: Memory, permission: Permission, way: &Way<'_>) -> Broken {
+        let (link, mut broken) = (way.link, Broken::default());
         if post.local.is_empty() {
-            ended.ends(post.id, permission, link);
+            link.ran(post.id, permission);
             let done = if post.completion.begins() { Outcome::Done } else { Outcome::Failed(TransferError::NotSent) };
             post.completion.complete(done);
-            return ended;
+            return broken;
         }
         let request = match make(&post, there, way) {
             Ok(request) => request,
@@ -105,38 +114,50 @@ impl Moving {
                     NixlError::Rejected { .. } => TransferError::Local(format!("NIXL made no transfer: {status}")),
                     _ => TransferError::NotSent,
                 };
-                ended.says(error);
-                ended.ends(post.id, permission, link);
+                broken.says(error);
+                link.ran(post.id, permission);
                 post.completion.complete(Outcome::Failed(outcome));
-                return ended;
+                return broken;
             }
         };
-        match start(post, request, permission, way.remote) {
-            Ok((run, posted)) => self.0.extend(run.look(posted, way, &mut ended)),
-            Err((id, completion)) => {
-                ended.ends(id, permission, link);
-                completion.complete(Outcome::Failed(TransferError::NotSent));
-            }
+        if let Some((run, posted)) = start(post, request, permission, way) {
+            self.0.extend(run.look(posted, way, &mut broken));
         }
-        ended
+        broken
     }
 
-    /// One that was begun elsewhere.
-    pub(super) fn take_over(&mut self, run: Run) {
-        self.0.push(run);
+    /// The one that has run for longest.
+    pub(super) fn oldest(&self) -> Option<TransferId> {
+        self.0.first().map(|run| run.id)
+    }
+
+    /// Those that their senders have begun.
+    pub(super) fn take_over(&mut self, begun: Vec<Run>) {
+        self.0.extend(begun);
     }
 
     /// Asks NIXL of each how far it is. Answers whether one has ended.
-    pub(super) fn poll(&mut self, way: &Way<'_>, ended: &mut Ended) -> bool {
+    pub(super) fn poll(&mut self, way: &Way<'_>, broken: &mut Broken) -> bool {
         let before = self.0.len();
         for mut run in std::mem::take(&mut self.0) {
             let progress = run.request.poll();
-            self.0.extend(run.look(progress, way, ended));
+            self.0.extend(run.look(progress, way, broken));
         }
         self.0.len() < before
     }
 
-    /// What runs is left to itself, with all that it may touch. Answers how many there were.
+    /// Asks NIXL how far this one is.
+    pub(super) fn ask(&mut self, transfer: TransferId) -> Asked {
+        let Some(at) = self.0.iter().position(|run| run.id == transfer) else { return Asked::Other };
+        match self.0[at].request.poll() {
+            Ok(Progress::Running) => Asked::Runs,
+            Ok(Progress::Done) => Asked::Done(self.0.remove(at)),
+            // Of an error NIXL says the same again.
+            Err(_) => Asked::Other,
+        }
+    }
+
+    /// What runs is left to itself, with all that it may touch.
     pub(super) fn leak(&mut self, dialer: &Dialer) {
         self.0.drain(..).for_each(|run| run.leak(dialer));
     }
@@ -150,21 +171,25 @@ fn make(post: &Post, there: Memory, way: &Way<'_>) -> Result<Request, Status> {
     way.remote.transfer(kind, &[here.ok_or(Status::INVALID_PARAM)?], &[there], None)
 }
 
-type Started = (Run, Result<Progress, Status>);
-
-/// Begins it. `Err`: it was given up before, and nothing of it is sent.
+/// Begins it, unless it was given up before: then it ends, and nothing of it is sent.
 fn start(
     post: Post,
     mut request: Request,
     permission: Permission,
-    remote: &Remote,
-) -> Result<Started, (TransferId, Completion)> {
+    way: &Way<'_>,
+) -> Option<(Run, Result<Progress, Status>)> {
     let Post { id, local, completion, .. } = post;
     if !completion.begins() {
-        return Err((id, completion));
+        way.link.ran(id, permission);
+        completion.complete(Outcome::Failed(TransferError::NotSent));
+        return None;
     }
-    let posted = request.post(remote);
-    Ok((Run { id, request, completion, len: local.len() as u64, permission }, posted))
+    let posted = request.post(way.remote);
+    if posted == Ok(Progress::Running) {
+        let link = Arc::downgrade(way.link);
+        completion.helped_by(link);
+    }
+    Some((Run { id, request, completion, len: local.len() as u64, permission }, posted))
 }
 
 /// What became of a transfer that its poster begins.
@@ -181,61 +206,45 @@ pub(super) enum Begun {
 pub(super) fn begin_here(post: Post, there: Memory, way: &Way<'_>) -> Begun {
     let permission = Permission::Standing(post.remote.grant);
     let Ok(request) = make(&post, there, way) else { return Begun::Not(post) };
-    match start(post, request, permission, way.remote) {
-        Ok((run, Ok(Progress::Done))) => run.finish(way),
+    match start(post, request, permission, way) {
+        Some((run, Ok(Progress::Done))) => run.finish(way.link),
         // Of an error NIXL says the same again.
-        Ok((run, _)) => return Begun::Runs(run),
-        Err((_, completion)) => {
-            way.link.ran(permission);
-            completion.complete(Outcome::Failed(TransferError::NotSent));
-        }
+        Some((run, _)) => return Begun::Runs(run),
+        None => {}
     }
     Begun::Ended
 }
 
-impl Ended {
-    fn ends(&mut self, id: TransferId, permission: Permission, link: &Link) {
-        if permission == Permission::Own {
-            self.over.push(id);
-        }
-        link.ran(permission);
-    }
-
+impl Broken {
     fn says(&mut self, error: NixlError) {
         if !matches!(error, NixlError::Rejected { .. }) {
-            self.broken.get_or_insert(error);
+            self.0.get_or_insert(error);
         }
     }
 }
 
 impl Run {
-    /// What is done is let go.
-    fn finish(self, way: &Way<'_>) {
-        let Run { request, completion, len, permission, .. } = self;
-        if let Err(request) = request.release() {
-            lock(&way.dialer.graveyard).requests.push(request);
-        }
+    /// It is done, and let go.
+    pub(super) fn finish(self, link: &Link) {
+        let Run { id, request, completion, len, permission } = self;
+        // If it were not done, it would be leaked and counted.
+        drop(request.release());
         completion.progress(len);
-        way.link.ran(permission);
+        link.ran(id, permission);
         completion.complete(Outcome::Done);
     }
 
     /// It is left to itself, with all that it may touch.
-    pub(super) fn leak(self, dialer: &Dialer) {
+    fn leak(self, dialer: &Dialer) {
         lock(&dialer.graveyard).requests.push(self.request);
         drop(self.completion);
     }
 
     /// What is left of it after what NIXL says.
-    fn look(self, progress: Result<Progress, Status>, way: &Way<'_>, ended: &mut Ended) -> Option<Self> {
+    fn look(self, progress: Result<Progress, Status>, way: &Way<'_>, broken: &mut Broken) -> Option<Self> {
         match progress {
             Ok(Progress::Running) => return Some(self),
-            Ok(Progress::Done) => {
-                if self.permission == Permission::Own {
-                    ended.over.push(self.id);
-                }
-                self.finish(way);
-            }
+            Ok(Progress::Done) => self.finish(way.link),
             Err(status) => {
                 let Run { id, request, completion, permission, .. } = self;
                 let error = way.link.judge_transfer(way.remote, status);
@@ -245,8 +254,8 @@ impl Run {
                     Ok(held) => lock(&way.dialer.graveyard).held.push(held),
                     Err(request) => lock(&way.dialer.graveyard).requests.push(request),
                 }
-                ended.says(error);
-                ended.ends(id, permission, way.link);
+                broken.says(error);
+                way.link.ran(id, permission);
                 completion.complete(Outcome::Unknown);
             }
         }

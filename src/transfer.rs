@@ -477,8 +477,8 @@ impl Transfer {
             return Some(Outcome::Unknown);
         }
         if let Some(helper) = self.core.helper.get().and_then(Weak::upgrade) {
-            let is_over = || self.try_outcome().is_some() || self.clock.real_wait_until(deadline).is_none();
-            help::help(&*helper, self.core.id, is_over);
+            let may_wait = || self.clock.real_wait_until(deadline).is_some();
+            help::help(&*helper, self.core.id, may_wait, || self.try_outcome().is_some());
         }
         self.core.ended.wait_until(deadline, &self.clock)
     }

@@ -67,7 +67,7 @@
 //! - **Over `Nixl` a permission for a page lasts while it is used.** What a borrower does with parts of a page that it was let in
 //!   to is not told to the owner one by one: [`Grant::running`](crate::Grant::running) counts it as one, for some milliseconds
 //!   longer than it moves. After [`Grant::revoke`](crate::Grant::revoke) the borrower may begin a transfer until it is told, which its
-//!   thread may be 20 ms late to look for while its senders stream, and [`Revoked`](crate::Revoked) resolves after that.
+//!   thread may be some 20 ms late to look for while its senders stream, and [`Revoked`](crate::Revoked) resolves after that.
 //! - **Beside transfers that threads wait for, those of the same connection that nobody waits for in that way end some
 //!   milliseconds late over `Nixl`**: as futures, say. Its thread leaves the processor to who waits.
 //! - **A `Nixl` connects as slowly as NIXL does, for all peers of one agent.** An agent has one lock, and holds it while it loads a

@@ -181,7 +181,7 @@ impl Dialing {
         self.expects = false;
         for outbound in self.outbound.values_mut() {
             let (link, remote) = (outbound.link.clone(), outbound.remote.clone());
-            if !outbound.left.leave_to_who_waits(&link.helped, now) {
+            if !outbound.left.leave_to_who_waits(&link.helped, link.is_crowded(), now) {
                 let (mut moving, mut broken) = (lock(&link.moving), Broken::default());
                 moving.take_over(link.take_begun());
                 let way = Way { link: &link, remote: &remote, dialer: &self.dialer, shared: &self.shared };

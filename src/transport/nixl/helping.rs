@@ -40,13 +40,13 @@ pub(super) struct Left {
 
 impl Left {
     /// Whether the thread leaves the transfers of this connection alone now.
-    pub(super) fn leave_to_who_waits(&mut self, helped: &Helped, now: Instant) -> bool {
+    pub(super) fn leave_to_who_waits(&mut self, helped: &Helped, is_crowded: bool, now: Instant) -> bool {
         let is_within = |at: Option<Instant>, time| at.is_some_and(|at| now.saturating_duration_since(at) < time);
         let times = helped.times.load(Relaxed);
         if times != self.times {
             (self.times, self.helped_at) = (times, Some(now));
         }
-        let is_left = is_within(self.helped_at, LEFT);
+        let is_left = !is_crowded && is_within(self.helped_at, LEFT);
         if is_left != helped.is_left() {
             helped.is_left.store(is_left, Relaxed);
         }
@@ -67,16 +67,22 @@ impl Help for Link {
     fn help(&self, transfer: TransferId) -> bool {
         // Who waits while the process exits goes on to sleep.
         let Some(_inside) = self.door.enter() else { return false };
+        // The thread begins the next when one ends, and has nobody to take turns with.
+        if self.is_crowded() {
+            return false;
+        }
         self.helped.times.fetch_add(1, Relaxed);
         let mut moving = match self.moving.try_lock() {
             Ok(moving) => moving,
             Err(TryLockError::Poisoned(moving)) => moving.into_inner(),
-            // Somebody asks NIXL at this moment.
+            // The thread asks NIXL at this moment.
             Err(TryLockError::WouldBlock) => return true,
         };
         moving.take_over(self.take_begun());
+        // Who waits has a deadline.
+        let Some(no_long_call) = self.long_calls.try_keep_out() else { return true };
         let asked = moving.ask(transfer);
-        drop(moving);
+        drop((no_long_call, moving));
         match asked {
             Asked::Runs => return true,
             // Without the lock: what its end wakes is other people's code.
@@ -94,11 +100,12 @@ mod tests {
     #[test]
     fn the_thread_leaves_transfers_to_who_helps_and_sees_to_them_when_nobody_does() {
         let (helped, mut left, now) = (Helped::default(), Left::default(), Instant::now());
-        assert!(!left.leave_to_who_waits(&helped, now), "nobody has helped");
+        assert!(!left.leave_to_who_waits(&helped, false, now), "nobody has helped");
         helped.times.fetch_add(1, Relaxed);
-        assert!(left.leave_to_who_waits(&helped, now) && helped.is_left(), "one has");
-        assert!(left.leave_to_who_waits(&helped, now + LEFT / 2) && helped.is_left(), "lately");
-        assert!(!left.leave_to_who_waits(&helped, now + LEFT) && !helped.is_left(), "long ago");
+        assert!(left.leave_to_who_waits(&helped, false, now) && helped.is_left(), "one has");
+        assert!(left.leave_to_who_waits(&helped, false, now + LEFT / 2) && helped.is_left(), "lately");
+        assert!(!left.leave_to_who_waits(&helped, true, now) && !helped.is_left(), "some wait for their turn");
+        assert!(!left.leave_to_who_waits(&helped, false, now + LEFT) && !helped.is_left(), "long ago");
     }
 
     #[test]
@@ -106,7 +113,7 @@ mod tests {
         let (helped, mut left, now) = (Helped::default(), Left::default(), Instant::now());
         let mut look = |at| {
             helped.times.fetch_add(1, Relaxed);
-            left.leave_to_who_waits(&helped, at)
+            left.leave_to_who_waits(&helped, false, at)
         };
         assert!(!look(now) && look(now) && !look(now + RARELY) && look(now + RARELY));
         assert!(helped.is_left(), "nobody need wake it");

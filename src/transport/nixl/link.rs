@@ -10,6 +10,7 @@ use super::capi::Status;
 use super::dialers::Dialer;
 use super::error::NixlError;
 use super::helping::Helped;
+use super::long_calls::LongCalls;
 use super::mailbox::{Ending, Mailbox, OfOurs};
 use super::message::{Answer, Ask, Farewell, Go, Head, Kind};
 use super::moving::{Begun, Moving, Permission, Run, Way, begin_here};
@@ -131,6 +132,12 @@ impl NixlConnection {
         post.completion.waits();
         if !book.has_turn() || !book.waiting.is_empty() {
             book.waiting.push_back(post);
+            let is_first = book.waiting.len() == 1;
+            drop(book);
+            if is_first {
+                // It may have left what runs to who waits.
+                self.dialer.mailbox.put(OfOurs::Waits);
+            }
             return Ok(());
         }
         book.asked.insert(id, post);
@@ -261,6 +268,7 @@ pub(super) struct Link {
     pub(super) generation: Generation,
     pub(super) reporter: Reporter,
     pub(super) door: Arc<Door>,
+    pub(super) long_calls: Arc<LongCalls>,
     /// What NIXL has. Held while NIXL is asked of it.
     pub(super) moving: Mutex<Moving>,
     pub(super) helped: Helped,
@@ -342,7 +350,7 @@ fn ask_of(post: &Post) -> Ask {
 }
 
 impl Link {
-    pub(super) fn new(cx: &ConnectContext, address: &NixlAddress, door: Arc<Door>) -> Self {
+    pub(super) fn new(cx: &ConnectContext, address: &NixlAddress, door: Arc<Door>, long_calls: Arc<LongCalls>) -> Self {
         Link {
             process: Process::this(),
             peer: cx.name().clone(),
@@ -350,6 +358,7 @@ impl Link {
             generation: cx.generation(),
             reporter: cx.reporter().clone(),
             door,
+            long_calls,
             moving: Mutex::default(),
             helped: Helped::default(),
             book: Mutex::default(),
@@ -512,6 +521,11 @@ impl Link {
         self.book().running > 0
     }
 
+    /// Whether some wait for their turn, which comes when others end.
+    pub(super) fn is_crowded(&self) -> bool {
+        !self.book().waiting.is_empty()
+    }
+
     /// The peer wants its page back.
     pub(super) fn recalled(&self, ask: TransferId) {
         let mut book = self.book();
@@ -601,18 +615,27 @@ impl Link {
 #[cfg(all(test, not(peerage_loom)))]
 mod tests {
     use super::*;
+    use crate::help::Help;
     use crate::name::Incarnation;
     use crate::region::Region;
     use crate::transfer::{RemoteSlice, TransferKind};
+    use crate::transport::nixl::helping::Left;
+
+    fn link() -> Link {
+        let peer = PeerName::new("peer").unwrap();
+        let cx = ConnectContext::standalone(peer.clone(), Generation(1), Instant::now());
+        let address = NixlAddress::new(peer, Incarnation(1), 0, Vec::new(), Vec::new());
+        Link::new(&cx, &address, Door::new(), Arc::default())
+    }
+
+    fn post() -> Post {
+        let there = RemoteSlice { grant: 7, region: 1, offset: 0, len: 8 };
+        Post::standalone(TransferKind::Write, Region::zeroed(8).slice(0..8).unwrap(), there).0
+    }
 
     /// What a go is good for, where its page was wanted back before or not.
     fn permission(is_recalled: bool) -> Permission {
-        let peer = PeerName::new("peer").unwrap();
-        let cx = ConnectContext::standalone(peer.clone(), Generation(1), Instant::now());
-        let address = NixlAddress::new(peer.clone(), Incarnation(1), 0, Vec::new(), Vec::new());
-        let link = Link::new(&cx, &address, Door::new());
-        let there = RemoteSlice { grant: 7, region: 1, offset: 0, len: 8 };
-        let (post, _transfer) = Post::standalone(TransferKind::Write, Region::zeroed(8).slice(0..8).unwrap(), there);
+        let (link, post) = (link(), post());
         let id = post.id;
         link.book().asked.insert(id, post);
         if is_recalled {
@@ -629,5 +652,32 @@ mod tests {
     fn a_go_lasts_unless_its_page_was_recalled_before() {
         assert_eq!(permission(false), Permission::Standing(7));
         assert_eq!(permission(true), Permission::Own);
+    }
+
+    /// fails if: who waits gets in the line of a load, which outlasts its deadline.
+    #[test]
+    fn who_waits_does_not_wait_for_a_long_call() {
+        let (link, transfer) = (link(), TransferId(1));
+        let long_call = link.long_calls.begin();
+        assert!(link.help(transfer), "it may be of use later");
+        drop(long_call);
+        assert!(!link.help(transfer), "it is not under way");
+    }
+
+    /// fails if: those that wait for their turn get it when the thread happens to look.
+    #[test]
+    fn nobody_takes_turns_with_the_thread_while_others_wait_for_theirs() {
+        let (link, mut left, now) = (link(), Left::default(), Instant::now());
+        let mut leaves = || left.leave_to_who_waits(&link.helped, link.is_crowded(), now);
+        leaves();
+        link.help(TransferId(1));
+        assert!(leaves());
+        link.book().waiting.push_back(post());
+        assert!(!leaves() && !link.helped.is_left(), "the thread sees to all");
+        let long_call = link.long_calls.begin();
+        assert!(!link.help(TransferId(1)), "who waits sleeps");
+        drop(long_call);
+        link.book().waiting.clear();
+        assert!(leaves());
     }
 }

@@ -18,6 +18,7 @@
 //! | `link` | one connection that we opened, as its senders see it |
 //! | `moving` | its transfers |
 //! | `helping` | who waits for one moves it on |
+//! | `long_calls` | what who waits must not wait for |
 //! | `senders` | when the thread leaves NIXL to them |
 //! | `standing` | permissions that last |
 //! | `inbound` | one connection that somebody opened to us |
@@ -39,7 +40,8 @@
 //! # Who may call what
 //! Agents are always made in NIXL's mode for several threads. **Senders** notify, and begin
 //! transfers under a permission that lasts, on their own threads. **Who waits** for a transfer, in
-//! [`Transfer::wait`](crate::Transfer::wait), polls it, and completes it. **A connecting thread**
+//! [`Transfer::wait`](crate::Transfer::wait), polls it, and completes it, unless a call is under way that may be long, or others
+//! wait for their turn. **A connecting thread**
 //! loads the peer and says hello, **a closing thread** removes it; `register` and `deregister` run on their caller's.
 //! **Everything else is done by one thread for each agent**, `peerage-nixl`: it polls what nobody waits for in that way. Loading a peer takes the agent's exclusive lock for
 //! as long as NIXL connects: others' sends wait for it inside NIXL, see [limitations](crate::docs::limitations).
@@ -53,8 +55,8 @@
 //! # How pages move
 //! Whoever wants to read or write one asks its owner, who holds it under its grant and answers where it is. Then NIXL moves it by
 //! itself. The permission lasts while it is used: further parts of the page are moved without a word, on the thread that wants it.
-//! It goes back within 5 ms when nothing has used it; when its owner revokes the grant, at once, or within 20 ms while senders are
-//! busy with it. See `standing`,
+//! It goes back within 5 ms when nothing has used it; when its owner revokes the grant, at once, or after some 20 ms while senders
+//! stream. See `standing`,
 //! `moving` and `inbound` for when pages are free again.
 //!
 //! # What it does not do
@@ -83,6 +85,7 @@ mod helping;
 mod inbound;
 mod library;
 mod link;
+mod long_calls;
 mod mailbox;
 mod message;
 mod moving;
@@ -359,7 +362,7 @@ impl Transport for Nixl {
         let dialer = self.shared.dialers.of(cx.name());
         let mailbox = &dialer.mailbox;
         let remote = Arc::new(Self::load(dialer, cx.name(), to)?);
-        let link = Arc::new(Link::new(cx, to, dialer.agent.door.clone()));
+        let link = Arc::new(Link::new(cx, to, dialer.agent.door.clone(), dialer.agent.long_calls.clone()));
         let (done, outcome) = mpsc::sync_channel(1);
         let dial = Dial { link: link.clone(), remote: remote.clone(), keys: to.keys(), done };
         mailbox.put(OfOurs::Dial(Box::new(dial)));

@@ -15,6 +15,7 @@
 
 use super::capi::*;
 use super::library::Library;
+use super::long_calls::LongCalls;
 use super::remote::Names;
 use crate::region::Region;
 use crate::transport::exit::{self, Door, Registered};
@@ -82,6 +83,7 @@ pub(super) struct Agent {
     pub(super) door: Arc<Door>,
     /// Transfers that were given up, see [`leaked`](Self::leaked).
     leaked: AtomicUsize,
+    pub(super) long_calls: Arc<LongCalls>,
 }
 
 // SAFETY: 1. `new` makes it in NIXL's mode for several threads, which locks what calls share.
@@ -125,6 +127,7 @@ impl Agent {
             names: Names::default(),
             door: Door::new(),
             leaked: AtomicUsize::new(0),
+            long_calls: Arc::default(),
         };
         let (mut mems, mut params) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the agent lives; the plugin's name is copied; both answers have a place.
@@ -155,6 +158,7 @@ impl Agent {
     /// until memory is registered or deregistered.
     pub(super) fn local_metadata(&self) -> Result<Vec<u8>, Status> {
         let (mut data, mut len) = (ptr::null_mut(), 0);
+        let _long = self.long_calls.begin();
         // SAFETY: the agent lives, both answers have a place.
         Status::check(unsafe { (self.api().get_local_md)(self.raw, &mut data, &mut len) })?;
         // SAFETY: NIXL has just made these `len` bytes for us; they are copied, then given back to the C library's `free`.
@@ -202,6 +206,7 @@ impl Agent {
         let Memory { address, len, device, .. } = memory;
         // SAFETY: the list lives; there is no metadata of the user's.
         Status::check(unsafe { (api.reg_dlist_add_desc)(list.raw, address, len, device, ptr::null(), 0) })?;
+        let _long = self.long_calls.begin();
         // SAFETY: the agent and the list live; the caller answers for the memory.
         Status::check(unsafe { (api.register_mem)(self.raw, list.raw, ptr::null_mut()) })?;
         Ok(Arc::new(Registration { memory, list, _owner: owner }))
@@ -361,6 +366,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let agent = &self.list.agent;
         let Some(_inside) = agent.door.enter() else { return };
+        let _long = agent.long_calls.begin();
         // SAFETY: registered in `Agent::register` by this very list; every list and transfer that names it holds an `Arc` of it.
         unsafe { (agent.api().deregister_mem)(agent.raw, self.list.raw, ptr::null_mut()) };
     }

@@ -90,6 +90,7 @@ impl Agent {
     }
 
     pub(super) fn load_metadata(&self, metadata: &[u8]) -> Result<String, Status> {
+        let _long = self.long_calls.begin();
         // SAFETY: the agent lives; the bytes are copied; the answer has a place. NIXL believes what is in metadata, see `nixl`.
         let name: *mut c_char = made(|name| unsafe {
             (self.api().load_remote_md)(self.raw(), metadata.as_ptr().cast(), metadata.len(), name)
@@ -102,6 +103,7 @@ impl Agent {
     }
 
     pub(super) fn invalidate(&self, name: &CStr) -> Status {
+        let _long = self.long_calls.begin();
         // SAFETY: the agent lives; the name is copied.
         Status(unsafe { (self.api().invalidate_remote_md)(self.raw(), name.as_ptr()) })
     }

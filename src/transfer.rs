@@ -412,8 +412,9 @@ impl Completion {
     }
 
     /// Whoever waits for it, in [`Transfer::wait`], calls `helper` for about a millisecond before it sleeps, and again each time
-    /// that it waits. For a transport whose native side moves bytes only when it is asked how far it is. The first counts. Its own
-    /// threads complete the transfer all the same if nobody waits, or not in this way. Never waits.
+    /// that it waits. For a transport whose native side moves bytes only when it is asked how far it is; its own threads must be
+    /// enough all the same. To be said before `post` returns, or when it begins: a thread that waits by then does not look
+    /// again. The first stays, a later one is dropped. Never waits.
     pub fn helped_by(&self, helper: Weak<dyn Help>) {
         if let Some(core) = &self.core {
             let _ = core.helper.set(helper);

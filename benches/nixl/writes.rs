@@ -31,13 +31,6 @@ pub(crate) fn measure(pairs: usize) -> Result<(), Box<dyn Error>> {
         let ours = || Ok::<_, Box<dyn Error>>(rate(by_table(&peer.lease()?, &local, &served.grants, len, writes)?));
         let theirs = || rate(bare.write(len, writes, DEPTH));
         let mut measured = Vec::new();
-        if let Ok(only) = std::env::var("ONLY") {
-            for _ in 0..pairs {
-                let r = if only == "ours" { ours()? } else { theirs() };
-                say(&[len as f64, r]);
-            }
-            continue;
-        }
         for pair in 0..pairs {
             let (ours, theirs) = if pair % 2 == 0 {
                 (ours()?, theirs())

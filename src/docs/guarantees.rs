@@ -82,7 +82,8 @@
 //! | [`Transfer::is_quiescent`](crate::Transfer::is_quiescent) | wait-free | once true, for ever | no | as ever |
 //! | [`Transfer::is_stalled`](crate::Transfer::is_stalled), [`Grant::running`](crate::Grant::running) | wait-free | a moment's answer | no | as ever |
 //! | [`Transfer::cancel`](crate::Transfer::cancel) | slot, and as the transport; one unpark if its deadline is the peer's next. The future: at quiescence, at its deadline at the latest | the transfer has its one end, whoever brings it about | yes | as ever |
-//! | [`Transfer::wait`](crate::Transfer::wait), [`Revoked::wait`](crate::Revoked::wait) | block until the end or the deadline, on any thread | | no | as ever |
+//! | [`Transfer::wait`](crate::Transfer::wait), [`Revoked::wait`](crate::Revoked::wait) | block until the end or the deadline, on any thread; the first as [`Help`](crate::Help) for about a millisecond | | the transport's, and wakers | as ever |
+//! | [`Completion::helped_by`](crate::Completion::helped_by) | lock-free | the first stays | no | as ever |
 //! | [`Slice::read`](crate::Slice::read), [`Slice::write`](crate::Slice::write) | lock-free | 8 aligned bytes; a copy beside a remote write may see a part of it | no | as ever |
 //! | [`Inbox::try_recv`](crate::Inbox::try_recv), polling [`next`](crate::Inbox::next) | leaf | each message goes to one receiver | a poll's waker | as ever, until the transport is dropped |
 //! | [`Inbox::recv`](crate::Inbox::recv) | blocks until a message or the deadline | the same | no | the same |
@@ -118,10 +119,11 @@
 //! | `Transport::disconnect`, destructors of connections | closing |
 //! | `Transport::probe` | probing |
 //! | `DataPlane::notify`, `post`, `register`, `Transport::new_incarnation` | the caller's |
+//! | `Help::help`, `stop`, a helper's destructor | whoever is in [`Transfer::wait`](crate::Transfer::wait) |
 //! | `DataPlane::cancel` | the caller's of [`Transfer::cancel`](crate::Transfer::cancel); closing, when a deadline has passed |
 //! | `DataPlane::deregister` | the caller's; at the end of a table the ending thread |
 //! | `Transport::end` | the ending thread |
-//! | the transport's destructor | whoever gives back the last of table, handles, leases and transfers, or makes the last call on a reporter or a completion: a thread of the table, or of the transport itself, which it must not join then |
+//! | the transport's destructor | whoever gives back the last of table, handles, leases and transfers, or makes the last call on a reporter or a completion: a thread of the table, of who waits for a transfer, or of the transport itself, which it must not join then |
 //! | an address's comparison and text | the one that inserts |
 //! | an address's destructor | closing; the inserting one, if it was not taken over; connecting, if its peer was removed meanwhile |
 //! | a transport error's text | the one that reports, or on which the native call failed |

@@ -68,8 +68,9 @@
 //!   to is not told to the owner one by one: [`Grant::running`](crate::Grant::running) counts it as one, for some milliseconds
 //!   longer than it moves. After [`Grant::revoke`](crate::Grant::revoke) the borrower may begin a transfer until it is told, which its
 //!   thread may be some 20 ms late to look for while its senders stream, and [`Revoked`](crate::Revoked) resolves after that.
-//! - **Beside transfers that threads wait for, those of the same connection that nobody waits for in that way end some
-//!   milliseconds late over `Nixl`**: as futures, say. Its thread leaves the processor to who waits.
+//! - **Over `Nixl`, transfers that nobody has waited for since they began end some milliseconds late beside those of the same
+//!   connection that threads wait for**: futures, and the first to a page, which waits for its permission. The
+//!   transport's thread leaves the processor to who waits in [`Transfer::wait`](crate::Transfer::wait).
 //! - **A `Nixl` connects as slowly as NIXL does, for all peers of one agent.** An agent has one lock, and holds it while it loads a
 //!   peer: a few milliseconds where the peer answers, as long as the operating system tries where the network swallows. Sends, and
 //!   the agent's thread, wait for it. With several agents (`NixlBuilder::agents`) only the peers that share

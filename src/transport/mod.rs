@@ -255,7 +255,8 @@ pub trait Transport: Send + Sync + 'static {
     }
 }
 
-/// Moves bytes over connections. Progress belongs to the transport's own threads. `notify` and `post` never wait: a full
+/// Moves bytes over connections. The transport's own threads are enough for progress; who waits may add to it
+/// ([`Completion::helped_by`](crate::Completion::helped_by)). `notify` and `post` never wait: a full
 /// outbound queue is an error of class [`ErrorClass::Busy`] with nothing sent.
 pub trait DataPlane: Transport {
     /// The most bytes one notification may carry.
@@ -288,9 +289,9 @@ pub trait DataPlane: Transport {
     /// caller gets the error, a shutdown's report names the region.
     fn deregister(&self, region: &Region) -> Result<(), Self::Error>;
 
-    /// Starts a read or a write. `Ok`: `post.completion` is completed, by this call, from a thread of the transport, or by who waits for
-    /// it ([`Completion::helped_by`](crate::Completion::helped_by)), when the transport no longer touches `post.local`. Never waits. A transport that can should say how far it is, by
-    /// [`Completion::waits`](crate::Completion::waits), [`begins`](crate::Completion::begins) and
+    /// Starts a read or a write. `Ok`: `post.completion` is completed, by this call, from a thread of the transport, or by
+    /// who waits for it, when the transport no longer touches `post.local`. Never waits. A transport that can should say how far it
+    /// is, by [`Completion::waits`](crate::Completion::waits), [`begins`](crate::Completion::begins) and
     /// [`progress`](crate::Completion::progress): without it a late transfer may always have been sent, and none is stalled.
     ///
     /// # Errors

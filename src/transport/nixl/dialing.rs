@@ -8,7 +8,7 @@ use super::helping::Left;
 use super::link::{Dial, Link, remove};
 use super::mailbox::{Ending, OfOurs};
 use super::message::{Answer, Farewell, Go, Head, Kind, decode_transfer, encode_transfers};
-use super::moving::{Broken, Permission, Way};
+use super::moving::{Broken, Over, Permission, Way, begin};
 use super::native::{Memory, MemoryKind};
 use super::remote::Remote;
 use super::senders::Taking;
@@ -185,13 +185,17 @@ impl Dialing {
                 let (mut moving, mut broken) = (lock(&link.moving), Broken::default());
                 moving.take_over(link.take_begun());
                 let way = Way { link: &link, remote: &remote, dialer: &self.dialer, shared: &self.shared };
-                let is_left = link.helped.is_left();
+                let (is_left, mut over) = (link.helped.is_left(), Vec::new());
                 if !is_left || outbound.left.is_stuck(moving.oldest()) {
+                    over = moving.poll(&way, &mut broken);
                     // It stays awake for those that nobody helps.
-                    has_ended |= moving.poll(&way, &mut broken) && !is_left;
+                    has_ended |= !over.is_empty() && !is_left;
                     moves |= !moving.is_empty() && !is_left;
                 }
+                let spent = moving.take_spent();
                 drop(moving);
+                drop(spent);
+                over.into_iter().for_each(Over::tell);
                 take_in(outbound, broken);
             }
             tell(outbound, now, &self.dialer, &self.shared);
@@ -277,8 +281,9 @@ impl Dialing {
             }
             let mut moving = lock(&link.moving);
             moving.take_over(link.take_begun());
-            moving.leak(&self.dialer);
+            let (unknown, spent) = (moving.leak(&self.dialer), moving.take_spent());
             drop(moving);
+            drop((unknown, spent));
             drop(remove(outbound.remote));
             link.done();
         }
@@ -309,7 +314,7 @@ fn go_on(outbound: &mut Outbound, mut go: Go, dialer: &Dialer, shared: &Shared) 
     let (kind, address) = (MemoryKind(kind), address as usize);
     let there = Memory { kind, address, len: post.local.len(), device };
     let way = Way { link: &link, remote: &outbound.remote, dialer, shared };
-    let broken = lock(&link.moving).begin(post, there, permission, &way);
+    let broken = begin(post, there, permission, &way);
     take_in(outbound, broken);
 }
 
@@ -326,7 +331,7 @@ fn tell(outbound: &mut Outbound, now: Instant, dialer: &Dialer, shared: &Shared)
     for (post, there) in due.begin {
         let permission = Permission::Standing(post.remote.grant);
         let way = Way { link: &link, remote: &remote, dialer, shared };
-        let broken = lock(&link.moving).begin(post, there, permission, &way);
+        let broken = begin(post, there, permission, &way);
         take_in(outbound, broken);
     }
     let mut said = if due.over.is_empty() { Ok(()) } else { outbound.say(Kind::Over, 0, &encode_transfers(&due.over)) };

@@ -1,8 +1,9 @@
 //! Who waits for a transfer moves it on: by a thread of ours that does so for it, a sender pays for two threads that take turns,
-//! where NIXL's user without a table has one that polls. Measured with 1.5.1 over TCP on 2 cores, writes of 64 KiB, 16 at once, run at 0.66 of
-//! that user's rate without help and at 0.98 with it.
+//! where NIXL's user without a table has one that polls. Measured with 1.5.1 over TCP on 2 cores, writes of 64 KiB, 16 at once, run
+//! at 0.66 of that user's rate without help; BENCHMARKS.md has what they do with it.
 
 use super::link::Link;
+use super::mailbox::OfOurs;
 use super::moving::Asked;
 use crate::help::Help;
 use crate::transfer::TransferId;
@@ -19,6 +20,8 @@ const RARELY: Duration = Duration::from_millis(2);
 #[derive(Default)]
 pub(super) struct Helped {
     times: AtomicU64,
+    /// One who waits sleeps by now.
+    has_stopped: AtomicBool,
     is_left: AtomicBool,
 }
 
@@ -45,6 +48,9 @@ impl Left {
         let times = helped.times.load(Relaxed);
         if times != self.times {
             (self.times, self.helped_at) = (times, Some(now));
+        }
+        if helped.has_stopped.swap(false, Relaxed) {
+            self.helped_at = None;
         }
         let is_left = !is_crowded && is_within(self.helped_at, LEFT);
         if is_left != helped.is_left() {
@@ -75,21 +81,25 @@ impl Help for Link {
         let mut moving = match self.moving.try_lock() {
             Ok(moving) => moving,
             Err(TryLockError::Poisoned(moving)) => moving.into_inner(),
-            // The thread asks NIXL at this moment.
+            // Somebody asks NIXL at this moment.
             Err(TryLockError::WouldBlock) => return true,
         };
         moving.take_over(self.take_begun());
         // Who waits has a deadline.
         let Some(no_long_call) = self.long_calls.try_keep_out() else { return true };
-        let asked = moving.ask(transfer);
+        let asked = moving.ask(transfer, self);
         drop((no_long_call, moving));
         match asked {
             Asked::Runs => return true,
-            // Without the lock: what its end wakes is other people's code.
-            Asked::Done(run) => run.finish(self),
+            Asked::Over(over) => over.tell(),
             Asked::Other => {}
         }
         false
+    }
+
+    fn stop(&self, _: TransferId) {
+        self.helped.has_stopped.store(true, Relaxed);
+        self.mailbox.put(OfOurs::Waits);
     }
 }
 

@@ -109,7 +109,7 @@ impl NixlConnection {
         }
         if let Some(there) = link.stands(&post)? {
             let way = Way { link, remote, dialer: &self.dialer, shared };
-            match self.dialer.senders.inside(|| begin_here(post, there, &way)) {
+            match begin_here(post, there, &way) {
                 Begun::Ended => return Ok(()),
                 Begun::Runs(run) => {
                     link.begun(run);
@@ -269,6 +269,8 @@ pub(super) struct Link {
     pub(super) reporter: Reporter,
     pub(super) door: Arc<Door>,
     pub(super) long_calls: Arc<LongCalls>,
+    /// The thread's.
+    pub(super) mailbox: Arc<Mailbox<OfOurs>>,
     /// What NIXL has. Held while NIXL is asked of it.
     pub(super) moving: Mutex<Moving>,
     pub(super) helped: Helped,
@@ -291,7 +293,7 @@ struct Book {
     given_up: HashSet<TransferId>,
     /// How many read or write.
     running: usize,
-    /// Of these, those that their senders have begun, and nobody has looked at since.
+    /// Of these, those that nobody has looked at since they were begun.
     begun: Vec<Run>,
     /// Those that are over, for the owner of their pages, which asked for each.
     over_here: Vec<TransferId>,
@@ -350,7 +352,13 @@ fn ask_of(post: &Post) -> Ask {
 }
 
 impl Link {
-    pub(super) fn new(cx: &ConnectContext, address: &NixlAddress, door: Arc<Door>, long_calls: Arc<LongCalls>) -> Self {
+    pub(super) fn new(
+        cx: &ConnectContext,
+        address: &NixlAddress,
+        door: Arc<Door>,
+        long_calls: Arc<LongCalls>,
+        mailbox: Arc<Mailbox<OfOurs>>,
+    ) -> Self {
         Link {
             process: Process::this(),
             peer: cx.name().clone(),
@@ -359,6 +367,7 @@ impl Link {
             reporter: cx.reporter().clone(),
             door,
             long_calls,
+            mailbox,
             moving: Mutex::default(),
             helped: Helped::default(),
             book: Mutex::default(),
@@ -500,8 +509,8 @@ impl Link {
         }
     }
 
-    /// Its sender has begun it; whoever looks next sees to it.
-    fn begun(&self, run: Run) {
+    /// It was begun; whoever looks next sees to it.
+    pub(super) fn begun(&self, run: Run) {
         let mut book = self.book();
         if book.done {
             drop(book);
@@ -625,7 +634,7 @@ mod tests {
         let peer = PeerName::new("peer").unwrap();
         let cx = ConnectContext::standalone(peer.clone(), Generation(1), Instant::now());
         let address = NixlAddress::new(peer, Incarnation(1), 0, Vec::new(), Vec::new());
-        Link::new(&cx, &address, Door::new(), Arc::default())
+        Link::new(&cx, &address, Door::new(), Arc::default(), Arc::new(Mailbox::new()))
     }
 
     fn post() -> Post {
@@ -679,5 +688,18 @@ mod tests {
         drop(long_call);
         link.book().waiting.clear();
         assert!(leaves());
+    }
+
+    /// fails if: the thread goes on to leave a transfer to who sleeps by now.
+    #[test]
+    fn the_thread_takes_over_at_once_from_who_stops() {
+        let (link, mut left, now) = (link(), Left::default(), Instant::now());
+        let mut leaves = || left.leave_to_who_waits(&link.helped, false, now);
+        leaves();
+        link.help(TransferId(1));
+        assert!(leaves());
+        link.stop(TransferId(1));
+        assert!(!leaves() && !link.helped.is_left());
+        assert_eq!(link.mailbox.take().len(), 1, "it is woken");
     }
 }

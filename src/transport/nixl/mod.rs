@@ -38,16 +38,15 @@
 //! There may be [several callers](NixlBuilder::agents), with some of the peers each.
 //!
 //! # Who may call what
-//! Agents are always made in NIXL's mode for several threads. **Senders** notify, and begin
-//! transfers under a permission that lasts, on their own threads. **Who waits** for a transfer, in
-//! [`Transfer::wait`](crate::Transfer::wait), polls it, and completes it, unless a call is under way that may be long, or others
-//! wait for their turn. **A connecting thread**
-//! loads the peer and says hello, **a closing thread** removes it; `register` and `deregister` run on their caller's.
-//! **Everything else is done by one thread for each agent**, `peerage-nixl`: it polls what nobody waits for in that way. Loading a peer takes the agent's exclusive lock for
-//! as long as NIXL connects: others' sends wait for it inside NIXL, see [limitations](crate::docs::limitations).
+//! Agents are always made in NIXL's mode for several threads. **Senders** notify, and begin transfers under a permission that
+//! lasts, on their own threads. **Who waits** for a transfer, in [`Transfer::wait`](crate::Transfer::wait), polls it, and completes
+//! it, unless a call is under way that may be long, or others wait for their turn. **A connecting thread** loads the peer and says
+//! hello, **a closing thread** removes it; `register` and `deregister` run on their caller's. **Everything else is done by one
+//! thread for each agent**, `peerage-nixl`: it polls what nobody waits for in that way. Loading a peer takes the agent's
+//! exclusive lock for as long as NIXL connects: others' sends wait for it inside NIXL, see [limitations](crate::docs::limitations).
 //!
 //! # How a connection ends
-//! In this order, by construction: requests (the agent's thread drops them, proven over), then the peer, by who has its last
+//! In this order, by construction: requests (dropped where they are proven over), then the peer, by who has its last
 //! reference, when no lease and no transfer is left. A peer that NIXL has removed by itself is removed. A transfer that does not
 //! end keeps its connection: NIXL's release and removal do not stop it, so this transport does not say
 //! [`CLOSE_QUIESCES`](crate::Capabilities::CLOSE_QUIESCES).
@@ -56,8 +55,7 @@
 //! Whoever wants to read or write one asks its owner, who holds it under its grant and answers where it is. Then NIXL moves it by
 //! itself. The permission lasts while it is used: further parts of the page are moved without a word, on the thread that wants it.
 //! It goes back within 5 ms when nothing has used it; when its owner revokes the grant, at once, or after some 20 ms while senders
-//! stream. See `standing`,
-//! `moving` and `inbound` for when pages are free again.
+//! stream. See `standing`, `moving` and `inbound` for when pages are free again.
 //!
 //! # What it does not do
 //! **NIXL trusts its peers.** Nobody is authenticated, metadata is believed as it is, and whoever has ours may write to what is
@@ -362,7 +360,8 @@ impl Transport for Nixl {
         let dialer = self.shared.dialers.of(cx.name());
         let mailbox = &dialer.mailbox;
         let remote = Arc::new(Self::load(dialer, cx.name(), to)?);
-        let link = Arc::new(Link::new(cx, to, dialer.agent.door.clone(), dialer.agent.long_calls.clone()));
+        let (door, long_calls) = (dialer.agent.door.clone(), dialer.agent.long_calls.clone());
+        let link = Arc::new(Link::new(cx, to, door, long_calls, mailbox.clone()));
         let (done, outcome) = mpsc::sync_channel(1);
         let dial = Dial { link: link.clone(), remote: remote.clone(), keys: to.keys(), done };
         mailbox.put(OfOurs::Dial(Box::new(dial)));

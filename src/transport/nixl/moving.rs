@@ -22,7 +22,11 @@ use crate::transfer::{Completion, Outcome, Post, TransferError, TransferId, Tran
 use std::sync::Arc;
 
 #[derive(Default)]
-pub(super) struct Moving(Vec<Run>);
+pub(super) struct Moving {
+    runs: Vec<Run>,
+    /// Of those that who waits has found done. The thread drops it: memory may be taken back with it, which may take long.
+    spent: Vec<Held>,
+}
 
 /// A transfer that NIXL has.
 pub(super) struct Run {
@@ -84,83 +88,121 @@ pub(super) struct Way<'a> {
 #[derive(Default)]
 pub(super) struct Broken(pub(super) Option<NixlError>);
 
+/// The end of one, for its caller. Told under no lock: it wakes other people's code.
+#[must_use]
+pub(super) struct Over {
+    completion: Completion,
+    outcome: Outcome,
+    len: u64,
+}
+
+impl Over {
+    pub(super) fn tell(self) {
+        if self.outcome == Outcome::Done {
+            self.completion.progress(self.len);
+        }
+        self.completion.complete(self.outcome);
+    }
+}
+
 /// What NIXL has said of one transfer.
 pub(super) enum Asked {
     Runs,
-    Done(Run),
+    Over(Over),
     /// It is not among them, or the thread has to look at it.
     Other,
 }
 
 impl Moving {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The peer lets a transfer read or write, there.
-    pub(super) fn begin(&mut self, post: Post, there: Memory, permission: Permission, way: &Way<'_>) -> Broken {
-        let (link, mut broken) = (way.link, Broken::default());
-        if post.local.is_empty() {
-            link.ran(post.id, permission);
-            let done = if post.completion.begins() { Outcome::Done } else { Outcome::Failed(TransferError::NotSent) };
-            post.completion.complete(done);
-            return broken;
-        }
-        let request = match make(&post, there, way) {
-            Ok(request) => request,
-            Err(status) => {
-                let error = link.judge_transfer(way.remote, status);
-                let outcome = match &error {
-                    NixlError::Rejected { .. } => TransferError::Local(format!("NIXL made no transfer: {status}")),
-                    _ => TransferError::NotSent,
-                };
-                broken.says(error);
-                link.ran(post.id, permission);
-                post.completion.complete(Outcome::Failed(outcome));
-                return broken;
-            }
-        };
-        if let Some((run, posted)) = start(post, request, permission, way) {
-            self.0.extend(run.look(posted, way, &mut broken));
-        }
-        broken
+        self.runs.is_empty()
     }
 
     /// The one that has run for longest.
     pub(super) fn oldest(&self) -> Option<TransferId> {
-        self.0.first().map(|run| run.id)
+        self.runs.first().map(|run| run.id)
     }
 
-    /// Those that their senders have begun.
+    /// Those that were begun.
     pub(super) fn take_over(&mut self, begun: Vec<Run>) {
-        self.0.extend(begun);
+        self.runs.extend(begun);
     }
 
-    /// Asks NIXL of each how far it is. Answers whether one has ended.
-    pub(super) fn poll(&mut self, way: &Way<'_>, broken: &mut Broken) -> bool {
-        let before = self.0.len();
-        for mut run in std::mem::take(&mut self.0) {
+    pub(super) fn take_spent(&mut self) -> Vec<Held> {
+        std::mem::take(&mut self.spent)
+    }
+
+    /// Asks NIXL of each how far it is. Answers which have ended.
+    pub(super) fn poll(&mut self, way: &Way<'_>, broken: &mut Broken) -> Vec<Over> {
+        let mut ended = Vec::new();
+        for mut run in std::mem::take(&mut self.runs) {
             let progress = run.request.poll();
-            self.0.extend(run.look(progress, way, broken));
+            match run.look(progress, way, broken) {
+                Ok(run) => self.runs.push(run),
+                Err(over) => ended.push(over),
+            }
         }
-        self.0.len() < before
+        ended
     }
 
-    /// Asks NIXL how far this one is.
-    pub(super) fn ask(&mut self, transfer: TransferId) -> Asked {
-        let Some(at) = self.0.iter().position(|run| run.id == transfer) else { return Asked::Other };
-        match self.0[at].request.poll() {
+    /// Asks NIXL how far this one is, for who waits for it.
+    pub(super) fn ask(&mut self, transfer: TransferId, link: &Link) -> Asked {
+        let Some(at) = self.runs.iter().position(|run| run.id == transfer) else { return Asked::Other };
+        match self.runs[at].request.poll() {
             Ok(Progress::Running) => Asked::Runs,
-            Ok(Progress::Done) => Asked::Done(self.0.remove(at)),
+            Ok(Progress::Done) => {
+                let Run { id, request, completion, len, permission } = self.runs.remove(at);
+                // One that NIXL does not let go of is leaked, and counted.
+                self.spent.extend(request.abandon());
+                link.ran(id, permission);
+                Asked::Over(Over { completion, outcome: Outcome::Done, len })
+            }
             // Of an error NIXL says the same again.
             Err(_) => Asked::Other,
         }
     }
 
-    /// What runs is left to itself, with all that it may touch.
-    pub(super) fn leak(&mut self, dialer: &Dialer) {
-        self.0.drain(..).for_each(|run| run.leak(dialer));
+    /// What runs is left to itself, with all that it may touch. What is given back ends as unknown when it is dropped.
+    pub(super) fn leak(&mut self, dialer: &Dialer) -> Vec<Completion> {
+        let mut graveyard = lock(&dialer.graveyard);
+        let leak = |run: Run| {
+            graveyard.requests.push(run.request);
+            run.completion
+        };
+        self.runs.drain(..).map(leak).collect()
     }
+}
+
+/// The peer lets a transfer read or write, there.
+pub(super) fn begin(post: Post, there: Memory, permission: Permission, way: &Way<'_>) -> Broken {
+    let (link, mut broken) = (way.link, Broken::default());
+    if post.local.is_empty() {
+        link.ran(post.id, permission);
+        let done = if post.completion.begins() { Outcome::Done } else { Outcome::Failed(TransferError::NotSent) };
+        post.completion.complete(done);
+        return broken;
+    }
+    let request = match make(&post, there, way) {
+        Ok(request) => request,
+        Err(status) => {
+            let error = link.judge_transfer(way.remote, status);
+            let outcome = match &error {
+                NixlError::Rejected { .. } => TransferError::Local(format!("NIXL made no transfer: {status}")),
+                _ => TransferError::NotSent,
+            };
+            broken.says(error);
+            link.ran(post.id, permission);
+            post.completion.complete(Outcome::Failed(outcome));
+            return broken;
+        }
+    };
+    if let Some((run, posted)) = start(post, request, permission, way) {
+        match run.look(posted, way, &mut broken) {
+            Ok(run) => link.begun(run),
+            Err(over) => over.tell(),
+        }
+    }
+    broken
 }
 
 /// The transfer, not begun.
@@ -196,7 +238,7 @@ fn start(
 pub(super) enum Begun {
     /// It has ended.
     Ended,
-    /// The thread sees to it.
+    /// Whoever looks next sees to it.
     Runs(Run),
     /// NIXL made none: the thread finds out why.
     Not(Post),
@@ -205,9 +247,12 @@ pub(super) enum Begun {
 /// Begins a transfer under a permission that lasts.
 pub(super) fn begin_here(post: Post, there: Memory, way: &Way<'_>) -> Begun {
     let permission = Permission::Standing(post.remote.grant);
+    let inside = way.dialer.senders.enter();
     let Ok(request) = make(&post, there, way) else { return Begun::Not(post) };
-    match start(post, request, permission, way) {
-        Some((run, Ok(Progress::Done))) => run.finish(way.link),
+    let started = start(post, request, permission, way);
+    drop(inside);
+    match started {
+        Some((run, Ok(Progress::Done))) => run.finish(way.link).tell(),
         // Of an error NIXL says the same again.
         Some((run, _)) => return Begun::Runs(run),
         None => {}
@@ -225,40 +270,31 @@ impl Broken {
 
 impl Run {
     /// It is done, and let go.
-    pub(super) fn finish(self, link: &Link) {
+    fn finish(self, link: &Link) -> Over {
         let Run { id, request, completion, len, permission } = self;
         // If it were not done, it would be leaked and counted.
         drop(request.release());
-        completion.progress(len);
         link.ran(id, permission);
-        completion.complete(Outcome::Done);
+        Over { completion, outcome: Outcome::Done, len }
     }
 
-    /// It is left to itself, with all that it may touch.
-    fn leak(self, dialer: &Dialer) {
-        lock(&dialer.graveyard).requests.push(self.request);
-        drop(self.completion);
-    }
-
-    /// What is left of it after what NIXL says.
-    fn look(self, progress: Result<Progress, Status>, way: &Way<'_>, broken: &mut Broken) -> Option<Self> {
-        match progress {
-            Ok(Progress::Running) => return Some(self),
-            Ok(Progress::Done) => self.finish(way.link),
-            Err(status) => {
-                let Run { id, request, completion, permission, .. } = self;
-                let error = way.link.judge_transfer(way.remote, status);
-                let is_dead = !matches!(error, NixlError::Rejected { .. });
-                match request.abandon() {
-                    Ok(held) if is_dead => drop(held),
-                    Ok(held) => lock(&way.dialer.graveyard).held.push(held),
-                    Err(request) => lock(&way.dialer.graveyard).requests.push(request),
-                }
-                broken.says(error);
-                way.link.ran(id, permission);
-                completion.complete(Outcome::Unknown);
-            }
+    /// What becomes of it after what NIXL says.
+    fn look(self, progress: Result<Progress, Status>, way: &Way<'_>, broken: &mut Broken) -> Result<Self, Over> {
+        let status = match progress {
+            Ok(Progress::Running) => return Ok(self),
+            Ok(Progress::Done) => return Err(self.finish(way.link)),
+            Err(status) => status,
+        };
+        let Run { id, request, completion, len, permission } = self;
+        let error = way.link.judge_transfer(way.remote, status);
+        let is_dead = !matches!(error, NixlError::Rejected { .. });
+        match request.abandon() {
+            Ok(held) if is_dead => drop(held),
+            Ok(held) => lock(&way.dialer.graveyard).held.push(held),
+            Err(request) => lock(&way.dialer.graveyard).requests.push(request),
         }
-        None
+        broken.says(error);
+        way.link.ran(id, permission);
+        Err(Over { completion, outcome: Outcome::Unknown, len })
     }
 }

@@ -11,25 +11,32 @@ use std::time::{Duration, Instant};
 /// How late a notification may be that nobody waits for: a goodbye, or that a page is wanted back which is written to all the same.
 const LATE: Duration = Duration::from_millis(20);
 
-/// The senders of one agent. Relaxed: who looks at a count that is about to change is as early or late as without it.
+/// The senders of one agent that begin transfers. Relaxed: who looks at a count that is about to change is as early or late as without it.
 #[derive(Default)]
 pub(super) struct Senders {
     inside: AtomicUsize,
     entered: AtomicU64,
 }
 
+/// A sender is inside NIXL.
+pub(super) struct Inside<'a>(&'a Senders);
+
 impl Senders {
-    /// NIXL is called by a sender, for as long as `call` takes.
-    pub(super) fn inside<R>(&self, call: impl FnOnce() -> R) -> R {
+    /// NIXL is called by a sender, until this is dropped.
+    pub(super) fn enter(&self) -> Inside<'_> {
         self.entered.fetch_add(1, Ordering::Relaxed);
         self.inside.fetch_add(1, Ordering::Relaxed);
-        let answer = call();
-        self.inside.fetch_sub(1, Ordering::Relaxed);
-        answer
+        Inside(self)
     }
 }
 
-/// When the thread has taken notifications, and who had sent by then.
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.inside.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// When the thread has taken notifications, and how many had entered when it looked last.
 pub(super) struct Taking {
     at: Instant,
     entered: u64,
@@ -62,14 +69,14 @@ mod tests {
         let (senders, now) = (Senders::default(), Instant::now());
         let mut taking = Taking::new(now);
         assert!(taking.is_due(&senders, false, now), "nobody sends");
-        senders.inside(|| {
-            assert!(!taking.is_due(&senders, false, now), "one is inside");
-            assert!(!taking.is_due(&senders, false, now), "and stays there");
-            assert!(taking.is_due(&senders, true, now), "an answer is due");
-            assert!(taking.is_due(&senders, false, now + LATE), "one is late");
-            assert!(!taking.is_due(&senders, false, now + LATE), "not any more");
-        });
-        senders.inside(|| {});
+        let inside = senders.enter();
+        assert!(!taking.is_due(&senders, false, now), "one is inside");
+        assert!(!taking.is_due(&senders, false, now), "and stays there");
+        assert!(taking.is_due(&senders, true, now), "an answer is due");
+        assert!(taking.is_due(&senders, false, now + LATE), "one is late");
+        assert!(!taking.is_due(&senders, false, now + LATE), "not any more");
+        drop(inside);
+        drop(senders.enter());
         assert!(!taking.is_due(&senders, false, now), "one has sent since");
         assert!(taking.is_due(&senders, false, now), "nobody has");
     }
